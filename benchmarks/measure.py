@@ -1,0 +1,111 @@
+"""How benchmarks measure: times side by side in one run, memory as a peak in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from jlgcn.doctor import versions
+
+Run = Callable[[], object]
+
+
+def times_side_by_side(cases: dict[str, Run], repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of every repeat of every case.
+
+    Cases take turns, so that a machine that slows down slows all of them down; which one begins
+    changes from round to round. One round before the first is not counted.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    names = list(cases)
+    for name in names:
+        cases[name]()
+    for round_number in range(repeats):
+        shift = round_number % len(names)
+        for name in names[shift:] + names[:shift]:
+            start = time.perf_counter()
+            cases[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def median_ratio(seconds: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median over rounds of how many times longer a case took than the base."""
+    return statistics.median(a / b for a, b in zip(seconds, base, strict=True))
+
+
+def peak_bytes(prepare: Callable[..., Run], *args: object, num_threads: int) -> int:
+    """Return by how much running ``prepare(*args)()`` raises the memory of a fresh process.
+
+    Inputs that `prepare` makes do not count, nor does what the first run of anything allocates
+    once (a small run comes before): only what the size asks for. The kernel's own high-water mark
+    is read, so nothing between two samples is missed.
+    """
+    # Without this the allocator keeps freed blocks, and the peak is that of its history.
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_peak, args=(sender, prepare, args, num_threads))
+    process.start()
+    sender.close()
+    try:
+        peak: int = receiver.recv()
+    except EOFError:
+        process.join()
+        raise MemoryError(f"the measuring process ended with {process.exitcode}") from None
+    process.join()
+    return peak
+
+
+def _measure_peak(
+    sender: Connection, prepare: Callable[..., Run], args: tuple[object, ...], num_threads: int
+) -> None:
+    torch.set_num_threads(num_threads)
+    small = tuple(min(a, 64) if isinstance(a, int) else a for a in args)
+    prepare(*small)()
+    run = prepare(*args)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the high-water mark so far
+    before = _status("VmRSS")
+    run()
+    sender.send(_status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def growth_exponent(sizes: Sequence[int], amounts: Sequence[float]) -> float:
+    """Return p of the power law amount ~ size^p through the points, by least squares of logs."""
+    x, y = [math.log(s) for s in sizes], [math.log(a) for a in amounts]
+    mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def write_json(path: Path, settings: dict[str, object], results: dict[str, object]) -> None:
+    """Write what was measured, with what and on what."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"settings": settings, "results": results, "environment": versions()}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table with aligned columns."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = [header, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
+        for line in lines
+    )

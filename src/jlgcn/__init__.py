@@ -1,0 +1,47 @@
+"""Learn the graph and the features together.
+
+Names are imported when they are first used, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jlgcn.graphs import (
+        DenseGraph,
+        Graph,
+        KernelGraph,
+        ScaledGraph,
+        SparseGraph,
+        SumGraph,
+        as_graph,
+        knn_graph,
+    )
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "DenseGraph",
+    "Graph",
+    "KernelGraph",
+    "ScaledGraph",
+    "SparseGraph",
+    "SumGraph",
+    "__version__",
+    "as_graph",
+    "knn_graph",
+]
+
+_HOME = dict.fromkeys(__all__, "jlgcn.graphs")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'jlgcn' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

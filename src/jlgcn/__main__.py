@@ -1,0 +1,5 @@
+"""Lets ``python -m jlgcn`` and ``torchrun -m jlgcn`` run the command line."""
+
+from jlgcn.cli import main
+
+main()

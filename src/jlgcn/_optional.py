@@ -1,0 +1,30 @@
+"""Packages that only some users need."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package, or say how to install it.
+
+    Args:
+        module: name to import.
+        extra: the extra of this package that installs it.
+        purpose: what it is needed for, as the subject of the error message.
+
+    Example:
+        >>> require("math", "ann", "a root").sqrt(4.0)
+        2.0
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name != module.partition(".")[0]:
+            raise
+        raise ModuleNotFoundError(
+            f"{purpose} needs the package {module!r}, which is not installed; "
+            f'run: pip install "jlgcn[{extra}]"',
+            name=module,
+        ) from None

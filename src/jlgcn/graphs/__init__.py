@@ -1,0 +1,18 @@
+"""Graphs as operators: one interface, and a class for each way to hold a graph."""
+
+from jlgcn.graphs.convert import as_graph
+from jlgcn.graphs.dense import DenseGraph
+from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
+from jlgcn.graphs.kernel import KernelGraph
+from jlgcn.graphs.sparse import SparseGraph, knn_graph
+
+__all__ = [
+    "DenseGraph",
+    "Graph",
+    "KernelGraph",
+    "ScaledGraph",
+    "SparseGraph",
+    "SumGraph",
+    "as_graph",
+    "knn_graph",
+]

@@ -1,0 +1,175 @@
+"""The one place where the many ways to write down a graph are told apart."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jlgcn.graphs.dense import DenseGraph
+from jlgcn.graphs.graph import Graph
+from jlgcn.graphs.sparse import SparseGraph, collect_edges
+
+_LOOPS = (
+    "the given graph has self-loops; they stay, and add to those that a learned graph brings for "
+    "every node"
+)
+
+
+def as_graph(
+    graph: Any,  # noqa: ANN401
+    num_nodes: int | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Graph:
+    """Return `graph` as a :class:`jlgcn.Graph`, whatever it was before.
+
+    Args:
+        graph: one of
+
+            - a `Graph`, returned as it is;
+            - None, for no edges (then `num_nodes` is needed);
+            - an `edge_index`, (2, E) integers, or a pair `(edge_index, weight)`;
+            - a dense matrix, (*batch, N, N), floating point or bool;
+            - a sparse matrix of SciPy or PyTorch;
+            - an object with an `edge_index`, such as `Data` of PyTorch Geometric; its
+              `edge_weight`, or an `edge_attr` of one column, is taken as the weight.
+
+            NumPy arrays are as good as tensors.
+        num_nodes: N. Needed where nodes may be without edges; checked otherwise.
+        dtype: dtype of the weights; None keeps theirs, or the default dtype if there are none.
+        device: device of the graph; None keeps its own.
+
+    A graph must be symmetric: where it is not, the larger of the two directions counts, with a
+    warning. Edges listed twice are joined (their weights added), with a warning; self-loops stay,
+    with a warning, since a learned graph brings its own.
+
+    Cost: a few sorts of the edges, or one pass over a dense matrix.
+
+    Example:
+        >>> as_graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        SparseGraph(3 × 3, float32, cpu)
+        >>> as_graph(None, num_nodes=3).degree()
+        tensor([0., 0., 0.])
+    """
+    notes: list[str] = []
+    converted = _convert(graph, num_nodes, notes)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    if num_nodes is not None and converted.num_nodes != num_nodes:
+        raise ValueError(
+            f"the graph has {converted.num_nodes} nodes but {num_nodes} are needed; pass the graph "
+            "of the same nodes, or None for no graph"
+        )
+    if isinstance(graph, Graph) and dtype is None and device is None:
+        return graph
+    return converted.to(device=device, dtype=dtype)
+
+
+def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # noqa: ANN401
+    if isinstance(graph, Graph):
+        return graph
+    if graph is None:
+        if num_nodes is None:
+            raise ValueError("no graph and no num_nodes; pass num_nodes for a graph without edges")
+        return _from_edges(torch.empty(2, 0, dtype=torch.int64), None, num_nodes, notes)
+    if isinstance(graph, (tuple, list)) and len(graph) == 2:
+        return _from_edges(_as_index(graph[0]), _as_weight(graph[1]), num_nodes, notes)
+    if isinstance(graph, Tensor) and graph.layout != torch.strided:
+        if graph.dim() != 2 or graph.shape[0] != graph.shape[1]:
+            raise ValueError(f"a sparse graph must be square, but it is {tuple(graph.shape)}")
+        coo = graph.to_sparse_coo().coalesce()
+        return _from_edges(coo.indices(), _as_weight(coo.values()), graph.shape[0], notes)
+    if hasattr(graph, "tocoo"):
+        if graph.shape[0] != graph.shape[1]:
+            raise ValueError(f"a sparse graph must be square, but it is {graph.shape}")
+        coo = graph.tocoo()
+        index = torch.stack([torch.as_tensor(coo.row), torch.as_tensor(coo.col)]).long()
+        return _from_edges(index, _as_weight(coo.data), graph.shape[0], notes)
+    if hasattr(graph, "edge_index"):
+        return _from_data(graph, num_nodes, notes)
+    if isinstance(graph, Tensor) or hasattr(graph, "__array__"):
+        return _from_array(torch.as_tensor(graph), num_nodes, notes)
+    raise TypeError(
+        "graph must be a Graph, None, an edge_index, a pair (edge_index, weight), a dense or "
+        "sparse matrix, or an object with an edge_index, but it is a "
+        f"{type(graph).__module__}.{type(graph).__qualname__}"
+    )
+
+
+def _from_array(array: Tensor, num_nodes: int | None, notes: list[str]) -> Graph:
+    if array.dtype == torch.bool:
+        array = array.to(torch.get_default_dtype())
+    if not array.dtype.is_floating_point:
+        return _from_edges(array.long(), None, num_nodes, notes)
+    if array.dim() == 2 and array.shape[0] == 2 != array.shape[1]:
+        raise ValueError(
+            f"edge_index must be of integers, but it is {array.dtype}; call edge_index.long()"
+        )
+    graph = DenseGraph(array)  # checks the shape
+    weight = array.detach()
+    if not bool((weight >= 0).all()) or bool(weight.isinf().any()):
+        first = (~(weight >= 0) | weight.isinf()).nonzero()[0].tolist()
+        raise ValueError(
+            f"weights must be finite and not negative, but the one at {tuple(first)} is "
+            f"{weight[tuple(first)].item()}; map the weights to [0, ∞) first"
+        )
+    if not torch.equal(weight, weight.mT):
+        # What arithmetic did to a matrix that was meant to be symmetric deserves no warning.
+        if not torch.allclose(weight, weight.mT):
+            notes.append("the given graph is directed: the larger of its two directions counts")
+        graph = DenseGraph(torch.maximum(array, array.mT))
+    if bool((weight.diagonal(dim1=-2, dim2=-1) > 0).any()):
+        notes.append(_LOOPS)
+    return graph
+
+
+def _from_edges(
+    edge_index: Tensor, weight: Tensor | None, num_nodes: int | None, notes: list[str]
+) -> SparseGraph:
+    edges = collect_edges(edge_index, weight, num_nodes)
+    if edges.num_duplicates > 0:
+        what = "joined" if weight is None else "joined, and their weights added"
+        notes.append(f"{edges.num_duplicates} edges are listed more than once; they are {what}")
+    mirrored = edges.weight[edges.pattern.reverse]
+    if not torch.allclose(edges.weight, mirrored):
+        if edges.num_one_way > 0:
+            how = f"{edges.num_one_way} edges have one direction only"
+        else:
+            how = "weights differ between the two directions of an edge"
+        notes.append(
+            f"the given graph is directed ({how}): the larger of its two directions counts"
+        )
+    if bool((edges.pattern.row == edges.pattern.col).any()):
+        notes.append(_LOOPS)
+    return SparseGraph.from_pattern(edges.pattern, torch.maximum(edges.weight, mirrored))
+
+
+def _from_data(data: Any, num_nodes: int | None, notes: list[str]) -> SparseGraph:  # noqa: ANN401
+    weight = getattr(data, "edge_weight", None)
+    if weight is None:
+        attribute = getattr(data, "edge_attr", None)
+        if isinstance(attribute, Tensor) and attribute.numel() == attribute.shape[0]:
+            weight = attribute.flatten()
+    edge_index = data.edge_index
+    if edge_index is None:
+        edge_index = torch.empty(2, 0, dtype=torch.int64)
+    size = getattr(data, "num_nodes", None)
+    if size is None:
+        size = num_nodes
+    return _from_edges(_as_index(edge_index), _as_weight(weight), size, notes)
+
+
+def _as_index(edge_index: Any) -> Tensor:  # noqa: ANN401
+    index = torch.as_tensor(edge_index)
+    return index.long() if not index.dtype.is_floating_point and index.numel() else index
+
+
+def _as_weight(weight: Any) -> Tensor | None:  # noqa: ANN401
+    if weight is None:
+        return None
+    tensor = torch.as_tensor(weight)
+    return tensor if tensor.dtype.is_floating_point else tensor.to(torch.get_default_dtype())

@@ -1,0 +1,268 @@
+"""The graph as a list of edges, and the learned graph restricted to one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from jlgcn.graphs.graph import Graph
+from jlgcn.ops.knn import Search, nearest_neighbors
+from jlgcn.ops.precision import compute_dtype
+from jlgcn.ops.sparse import Pattern, csr_matmul, edge_squared_distance, symmetric_pattern
+
+
+class SparseGraph(Graph):
+    r"""A graph of E weighted edges, in the convention of PyTorch Geometric.
+
+    Args:
+        edge_index: the nodes of each edge, (2, E), int64; both directions are listed. For a list
+            with one direction only, use :func:`jlgcn.as_graph`.
+        weight: a non-negative weight for each entry, (E,), equal in both directions; None for 1.
+            Weights of an edge that is listed twice are added, a missing weight stays 1.
+        num_nodes: N; None for the largest index plus 1.
+
+    Differentiable in the weights. Entries are kept sorted: :attr:`edge_index` and :attr:`weight`
+    give them in the order of rows, not in the order of the arguments.
+
+    Cost: memory E; a product 2·E·C FLOP, three times that with its gradients.
+
+    Example:
+        >>> graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([2.0, 2.0]), 3)
+        >>> graph.degree()
+        tensor([2., 2., 0.])
+    """
+
+    def __init__(
+        self, edge_index: Tensor, weight: Tensor | None = None, num_nodes: int | None = None
+    ) -> None:
+        edges = collect_edges(edge_index, weight, num_nodes)
+        if edges.num_one_way > 0:
+            raise ValueError(
+                f"edge_index must list both directions of every edge, but {edges.num_one_way} "
+                "edges have one direction only; use as_graph, which adds the other"
+            )
+        mirrored = edges.weight.detach()[edges.pattern.reverse]
+        if not torch.allclose(edges.weight.detach(), mirrored, rtol=1e-4, atol=1e-7):
+            raise ValueError(
+                "weight must be equal in both directions of an edge, but it is not; use as_graph, "
+                "which takes the larger of the two"
+            )
+        self.pattern = edges.pattern
+        self.weight = edges.weight
+
+    @classmethod
+    def from_pattern(cls, pattern: Pattern, weight: Tensor) -> Self:
+        """Return the graph with weights, (E,), at the places of `pattern`; nothing is checked.
+
+        Example:
+            >>> edges = torch.tensor([[0, 1], [1, 0]])
+            >>> graph = SparseGraph(edges)
+            >>> SparseGraph.from_pattern(graph.pattern, 5 * graph.weight).degree()
+            tensor([5., 5.])
+        """
+        graph = cls.__new__(cls)
+        graph.pattern = pattern
+        graph.weight = weight
+        return graph
+
+    @classmethod
+    def from_candidates(cls, z: Tensor, edge_index: Tensor) -> Self:
+        r"""Return the learned graph of :class:`jlgcn.KernelGraph` on some pairs of nodes only.
+
+        .. math:: a_{ij} = \exp(-\|z_i - z_j\|^2)
+
+        for each pair in `edge_index`, in both directions, and for each node with itself, where it
+        is exactly 1. With all pairs it is the whole kernel graph.
+
+        Args:
+            z: points, (N, S); the weights are differentiable in them.
+            edge_index: pairs, (2, E), int64, in any order, with or without both directions,
+                repetitions or self-loops.
+
+        Cost: a sort of 2·E + N integers, and 3·E·S FLOP.
+
+        Example:
+            >>> z = torch.tensor([[0.0], [1.0], [2.0]])
+            >>> SparseGraph.from_candidates(z, torch.tensor([[0], [1]])).to_dense()
+            tensor([[1.0000, 0.3679, 0.0000],
+                    [0.3679, 1.0000, 0.0000],
+                    [0.0000, 0.0000, 1.0000]])
+        """
+        check_edge_index(edge_index, z.shape[0])
+        loops = torch.arange(z.shape[0], device=z.device)
+        row, col = torch.cat([edge_index, loops.expand(2, -1)], -1)
+        return cls._from_kernel(z, symmetric_pattern(row, col, z.shape[0]))
+
+    @classmethod
+    def _from_kernel(cls, z: Tensor, pattern: Pattern) -> Self:
+        distance = edge_squared_distance(pattern, z.to(compute_dtype(z)))
+        return cls.from_pattern(pattern, (-distance).exp())
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The nodes of each entry, (2, E), sorted by rows."""
+        return torch.stack([self.pattern.row, self.pattern.col])
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the matrix, (N, N)."""
+        return torch.Size((self.pattern.num_nodes, self.pattern.num_nodes))
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """Return the product; the batch of x, if any, is multiplied as more columns."""
+        dtype = compute_dtype(self.weight, x)
+        columns = x.to(dtype).movedim(-2, 0)  # (N, *batch, C)
+        num_columns = math.prod(columns.shape[1:])
+        product = csr_matmul(
+            self.pattern, self.weight.to(dtype), columns.reshape(self.num_nodes, num_columns)
+        )
+        return product.view(columns.shape).movedim(0, -2).to(x.dtype)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Return rows, with zeros where there is no edge."""
+        # Where each node of the graph stands in `index`, as products of a unit matrix: a node may
+        # be asked for twice.
+        units = torch.zeros(
+            self.num_nodes, index.shape[0], dtype=compute_dtype(self.weight), device=self.device
+        )
+        units[index, torch.arange(index.shape[0], device=index.device)] = 1
+        return self.matmul(units).mT  # columns, which are rows: a graph is symmetric
+
+    def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
+        dtype = compute_dtype(f, self.weight)
+        weight = self.weight.to(dtype)
+        if scale is not None:
+            weight = weight * scale[..., self.pattern.row] * scale[..., self.pattern.col]
+        graphs = f.to(dtype).reshape(-1, *f.shape[-2:]).unbind(0)
+        distance = torch.stack([edge_squared_distance(self.pattern, graph) for graph in graphs])
+        # Many small terms: their sum in float64 costs nothing beside the differences.
+        return (weight * distance.view(*f.shape[:-2], -1)).sum(-1, dtype=torch.float64).to(dtype)
+
+    def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
+        weight = function(self.weight)
+        return type(self).from_pattern(self.pattern.to(weight.device), weight)
+
+
+def knn_graph(
+    z: Tensor,  # (N, S)
+    num_neighbors: int,
+    graph: SparseGraph | None = None,
+    *,
+    search: Search = "auto",
+) -> SparseGraph:
+    r"""Return the learned graph on the heaviest candidates of each node.
+
+    The candidates of a node are its `num_neighbors` nearest rows of z, itself, and its neighbours
+    in `graph`; i and j are joined if either is a candidate of the other. Weights are exactly
+    :math:`\exp(-\|z_i - z_j\|^2)` and differentiable in z; which pairs are candidates is not.
+
+    Args:
+        z: points.
+        num_neighbors: nearest rows of each node, without itself.
+        graph: given edges to join; only its places count, its weights do not.
+        search: "auto" compares all pairs up to 50,000 rows and uses FAISS above (extra ``ann``),
+            see :func:`jlgcn.ops.nearest_neighbors`.
+
+    Cost: the search, a sort of 2·N·(num_neighbors + 1) integers, and memory linear in the edges.
+
+    Example:
+        >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
+        >>> knn_graph(z, 1).edge_index
+        tensor([[0, 0, 1, 1, 2, 2, 3, 3],
+                [0, 1, 0, 1, 2, 3, 2, 3]])
+    """
+    neighbors = nearest_neighbors(z, num_neighbors, search=search)
+    row = torch.arange(z.shape[0], device=z.device).repeat_interleave(neighbors.shape[1])
+    col = neighbors.flatten()
+    if search != "exact":
+        found = col >= 0  # an approximate search may return fewer neighbours
+        row, col = row[found], col[found]
+    candidates = [torch.stack([row, col])]
+    if graph is not None:
+        if graph.num_nodes != z.shape[0]:
+            raise ValueError(
+                f"the graph has {graph.num_nodes} nodes but z has {z.shape[0]} rows; "
+                "pass the graph and the points of the same nodes"
+            )
+        candidates.append(graph.edge_index)
+    return SparseGraph.from_candidates(z, torch.cat(candidates, -1))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What a list of edges comes to when every edge stands once in each direction.
+
+    Attributes:
+        pattern: places of the edges and of their mirror images.
+        weight: weights at these places, 0 where only the mirror image was listed.
+        num_one_way: how many edges were listed in one direction only.
+        num_duplicates: how many edges were listed more than once.
+    """
+
+    pattern: Pattern
+    weight: Tensor
+    num_one_way: int
+    num_duplicates: int
+
+
+def collect_edges(edge_index: Tensor, weight: Tensor | None, num_nodes: int | None) -> Edges:
+    """Check and sort a list of edges; the constructor's and `as_graph`'s common part."""
+    if num_nodes is None:
+        num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
+    check_edge_index(edge_index, num_nodes)
+    row, col = edge_index
+    pattern = symmetric_pattern(row, col, num_nodes)
+    place = pattern.find(row, col)
+    count = torch.bincount(place, minlength=pattern.num_edges)
+    if weight is None:
+        weight = (count > 0).to(torch.get_default_dtype())
+    else:
+        _check_weight(weight, edge_index)
+        weight = weight.new_zeros(pattern.num_edges).index_add(0, place, weight)
+    return Edges(pattern, weight, int((count == 0).sum()), int((count > 1).sum()))
+
+
+def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+    """Raise unless `edge_index` is a list of pairs of nodes, (2, E), int64."""
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        hint = "; pass edge_index.t()" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+        raise ValueError(
+            f"edge_index must have the shape (2, edges), but it is {tuple(edge_index.shape)}{hint}"
+        )
+    if edge_index.dtype != torch.int64:
+        raise ValueError(
+            f"edge_index must be int64, but it is {edge_index.dtype}; call edge_index.long()"
+        )
+    if edge_index.numel() == 0:
+        return
+    lowest, highest = (int(bound) for bound in edge_index.aminmax())
+    if lowest < 0 or highest >= num_nodes:
+        is_bad = ((edge_index < 0) | (edge_index >= num_nodes)).any(0)
+        first = int(is_bad.nonzero()[0])
+        raise ValueError(
+            f"edge_index must lie between 0 and {num_nodes - 1}, the nodes there are, but edge "
+            f"{first} is {tuple(edge_index[:, first].tolist())}; number the nodes from 0 and pass "
+            "num_nodes if some have no edge"
+        )
+
+
+def _check_weight(weight: Tensor, edge_index: Tensor) -> None:
+    if weight.shape != edge_index.shape[1:]:
+        raise ValueError(
+            f"weight must have one entry for each of {edge_index.shape[1]} edges, but its shape is "
+            f"{tuple(weight.shape)}"
+        )
+    if not weight.dtype.is_floating_point:
+        raise ValueError(f"weight must be floating point, but it is {weight.dtype}; call .float()")
+    is_bad = ~(weight.detach() >= 0) | weight.detach().isinf()
+    if is_bad.any():
+        first = int(is_bad.nonzero()[0])
+        raise ValueError(
+            f"weight must be finite and not negative, but weight {first} is "
+            f"{weight[first].item()}; drop such edges, or map the weights to [0, ∞) first"
+        )

@@ -1,0 +1,25 @@
+"""Pure functions on tensors; nothing here holds parameters or knows of graphs."""
+
+from jlgcn.ops.blocks import block_matmul
+from jlgcn.ops.flash import flash_works
+from jlgcn.ops.gaussian import kernel_matmul
+from jlgcn.ops.knn import nearest_neighbors
+from jlgcn.ops.sparse import (
+    Pattern,
+    csr_matmul,
+    edge_dot,
+    edge_squared_distance,
+    symmetric_pattern,
+)
+
+__all__ = [
+    "Pattern",
+    "block_matmul",
+    "csr_matmul",
+    "edge_dot",
+    "edge_squared_distance",
+    "flash_works",
+    "kernel_matmul",
+    "nearest_neighbors",
+    "symmetric_pattern",
+]

@@ -1,0 +1,232 @@
+"""The one rectangular primitive under every exact learned graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from jlgcn.ops.blocks import append_ones, block_backward, block_forward, block_matmul
+from jlgcn.ops.flash import flash_backward, flash_forward, flash_works
+from jlgcn.ops.precision import centred, compute_dtype
+from jlgcn.ops.shapes import common_batch
+
+Method = Literal["auto", "flash", "blocks"]
+METHODS: tuple[Method, ...] = ("auto", "flash", "blocks")
+
+#: Flash pads rank and channels to one width and multiplies seven times with it; above this width
+#: blocks, which multiply with each as it is, are faster (docs/decisions.md has the figures).
+MAX_FLASH_WIDTH = 64
+
+#: Above this squared length of a centred point, float32 has lost four digits of the weights.
+MAX_SQUARED_NORM_FLOAT32 = 1e3
+
+
+def kernel_matmul(
+    z_rows: Tensor,  # (*batch, M, S)
+    z_cols: Tensor,  # (*batch, N, S)
+    v: Tensor,  # (*batch, N, C)
+    col_valid: Tensor | None = None,  # (*batch, N), bool
+    *,
+    method: Method = "auto",
+    block_size: int | None = None,
+) -> tuple[Tensor, Tensor]:  # (*batch, M, C), (*batch, M)
+    r"""Multiply the Gaussian kernel of two point sets with a matrix, and return its row sums too.
+
+    .. math::
+        y_i = \sum_j k_{ij} v_j, \qquad d_i = \sum_j k_{ij}, \qquad
+        k_{ij} = \exp(-\|z^{rows}_i - z^{cols}_j\|^2)
+
+    Whole graphs, row shards of a process, blocks of a mini-batch and new nodes against old ones
+    are all calls of this function: rows may be split at will, and columns too, since products and
+    degrees over parts of the columns add up.
+
+    Args:
+        z_rows: points of the rows, z = Rᵀf in the paper's letters.
+        z_cols: points of the columns; the same tensor for a whole graph.
+        v: right-hand side; it may have no columns, where only the degree is wanted.
+        col_valid: False marks columns that are padding. They change nothing, whatever they hold.
+        method: "flash" runs on PyTorch's attention kernels and can be differentiated once;
+            "blocks" is plain torch and can be differentiated twice. "auto" is the fastest of them
+            that is safe, differentiable once: flash while max(S + 1, C) ≤ 64, blocks above or where
+            the device fails flash's self-check, and blocks in float64 where float32 would lose its
+            digits, at a squared length above 1,000.
+        block_size: rows a block of method "blocks".
+
+    Returns:
+        The product, in the dtype of `v`, and the degree, in float32 or better.
+
+    Shapes: batch dimensions are broadcast.
+
+    Precision: half precision is computed in float32. Otherwise weights carry a relative error of
+    at most 8·eps·max(1, ‖z‖²), where z is centred on the mean of the columns.
+
+    Cost: time proportional to M·N·(S + C), memory to M + N, forward and backward.
+
+    Example:
+        >>> z = torch.tensor([[0.0], [1.0], [50.0]])
+        >>> product, degree = kernel_matmul(z, z, torch.eye(3))
+        >>> degree
+        tensor([1.3679, 1.3679, 1.0000])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, but it is {method!r}")
+    _check_shapes(z_rows, z_cols, v, col_valid)
+    dtype = compute_dtype(z_rows, z_cols, v)
+    batch = common_batch(
+        z_rows.shape[:-2],
+        z_cols.shape[:-2],
+        v.shape[:-2],
+        () if col_valid is None else col_valid.shape[:-1],
+    )
+    rows, cols, values = (
+        tensor.to(dtype).expand(*batch, *tensor.shape[-2:]) for tensor in (z_rows, z_cols, v)
+    )
+    if col_valid is not None:
+        col_valid = col_valid.expand(*batch, col_valid.shape[-1])
+        values = values.masked_fill(~col_valid.unsqueeze(-1), 0)
+
+    is_empty = 0 in rows.shape or 0 in cols.shape
+    if method == "blocks" or is_empty:
+        rows, cols = centred(rows, cols, col_valid)
+        product = block_matmul(rows, cols, append_ones(values, col_valid), block_size)
+        product, degree = product[..., :-1], product[..., -1]
+    else:
+        product, degree, _ = _forward(rows, cols, values, col_valid, method == "auto")
+    return product.to(v.dtype if v.dtype.is_floating_point else dtype), degree
+
+
+# Custom operators, because what happens inside depends on values (are the points too long for
+# float32?) and on state (does flash work here?): to torch.compile and torch.export they are opaque.
+
+
+@torch.library.custom_op("jlgcn::kernel_matmul", mutates_args=())
+def _forward(
+    z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the product, the degree and the log-sum-exp that the backward pass needs."""
+    rows, cols = centred(z_rows, z_cols, col_valid)
+    dtype = _blocks_dtype(rows, cols, v) if guarded else None
+    if dtype is None:
+        return flash_forward(rows, cols, v, col_valid)
+    # Centred anew: in float32 the subtraction itself costs digits that long points still had.
+    rows, cols = centred(z_rows.to(dtype), z_cols.to(dtype), col_valid)
+    product = block_forward(rows, cols, append_ones(v, col_valid).to(dtype)).to(v.dtype)
+    degree = product[..., -1].clone()  # results of an operator must not share memory
+    return product[..., :-1].clone(), degree, torch.zeros_like(degree)
+
+
+@_forward.register_fake
+def _(
+    z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    degree = z_rows.new_empty(z_rows.shape[:-1])
+    return z_rows.new_empty(*z_rows.shape[:-1], v.shape[-1]), degree, torch.empty_like(degree)
+
+
+@torch.library.custom_op("jlgcn::kernel_matmul_backward", mutates_args=())
+def _backward(
+    grad_product: Tensor,
+    grad_degree: Tensor,
+    z_rows: Tensor,
+    z_cols: Tensor,
+    v: Tensor,
+    col_valid: Tensor | None,
+    lse: Tensor,
+    guarded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients with respect to the rows' points, the columns' points and v."""
+    rows, cols = centred(z_rows, z_cols, col_valid)
+    dtype = _blocks_dtype(rows, cols, v) if guarded else None
+    if dtype is None:
+        return flash_backward(grad_product, grad_degree, rows, cols, v, col_valid, lse)
+    rows, cols = centred(z_rows.to(dtype), z_cols.to(dtype), col_valid)
+    grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1).to(dtype)
+    u = append_ones(v, col_valid).to(dtype)
+    with torch.no_grad():  # create_graph=True switches recording on, but nothing records in here
+        to_rows, to_cols, to_u = block_backward(grad, rows, cols, u)
+    if col_valid is not None:
+        to_u = to_u * col_valid.unsqueeze(-1)
+    return to_rows.to(v.dtype), to_cols.to(v.dtype), to_u[..., :-1].to(v.dtype)
+
+
+@_backward.register_fake
+def _(
+    grad_product: Tensor,
+    grad_degree: Tensor,
+    z_rows: Tensor,
+    z_cols: Tensor,
+    v: Tensor,
+    col_valid: Tensor | None,
+    lse: Tensor,
+    guarded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return z_rows.new_empty(z_rows.shape), z_cols.new_empty(z_cols.shape), v.new_empty(v.shape)
+
+
+def _blocks_dtype(rows: Tensor, cols: Tensor, v: Tensor) -> torch.dtype | None:
+    """Return the dtype in which blocks should multiply, or None where flash should."""
+    if rows.dtype == torch.float32:
+        longest = max(float(z.square().sum(-1).max()) for z in (rows, cols))
+        if longest > MAX_SQUARED_NORM_FLOAT32:
+            return torch.float64
+    if max(rows.shape[-1] + 1, v.shape[-1]) > MAX_FLASH_WIDTH:
+        return rows.dtype
+    return None if flash_works(rows.device, rows.dtype) else rows.dtype
+
+
+def _save_for_backward(
+    ctx: FunctionCtx,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None, bool],
+    output: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    z_rows, z_cols, v, col_valid, guarded = inputs
+    ctx.save_for_backward(z_rows, z_cols, v, col_valid, output[2])  # type: ignore[arg-type]
+    ctx.guarded = guarded  # type: ignore[attr-defined]
+
+
+def _autograd_backward(
+    ctx: FunctionCtx, grad_product: Tensor, grad_degree: Tensor, _: Tensor
+) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors  # type: ignore[attr-defined]
+    guarded = ctx.guarded  # type: ignore[attr-defined]
+    return *_backward(grad_product, grad_degree, *saved, guarded), None, None
+
+
+def _refuse_second_derivative(ctx: FunctionCtx, *gradients: Tensor) -> None:
+    raise RuntimeError(
+        "the flash kernel can be differentiated once, but a second derivative was asked for; "
+        'use method="blocks", which can be differentiated twice'
+    )
+
+
+_forward.register_autograd(_autograd_backward, setup_context=_save_for_backward)
+_backward.register_autograd(_refuse_second_derivative)
+
+
+def _check_shapes(z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None) -> None:
+    if min(z_rows.dim(), z_cols.dim(), v.dim()) < 2:
+        raise ValueError(
+            "z_rows, z_cols and v must be matrices, (*batch, nodes, channels), but their shapes "
+            f"are {tuple(z_rows.shape)}, {tuple(z_cols.shape)} and {tuple(v.shape)}; "
+            "add a last dimension with .unsqueeze(-1)"
+        )
+    if z_rows.shape[-1] != z_cols.shape[-1]:
+        raise ValueError(
+            f"z_rows has {z_rows.shape[-1]} dimensions but z_cols has {z_cols.shape[-1]}; "
+            "project both with the same metric"
+        )
+    if z_cols.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"v has {v.shape[-2]} rows but z_cols has {z_cols.shape[-2]}; "
+            "pass one row of v for each column of the kernel"
+        )
+    if col_valid is not None and (
+        col_valid.dtype != torch.bool or col_valid.shape[-1:] != z_cols.shape[-2:-1]
+    ):
+        raise ValueError(
+            f"col_valid must be bool with {z_cols.shape[-2]} entries, one for each column, but it "
+            f"is {col_valid.dtype} of shape {tuple(col_valid.shape)}"
+        )

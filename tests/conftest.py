@@ -1,0 +1,25 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers_for_every_test() -> None:
+    torch.manual_seed(0)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a graph class's contract for the batch dimensions that the class has."""
+    if metafunc.cls is not None and "batch" in metafunc.fixturenames:
+        metafunc.parametrize("batch", metafunc.cls.batches, ids=str)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from jlgcn.ops import nearest_neighbors
+from jlgcn.ops.knn import Search, _without_self
+from tests.brute import points
+
+
+def brute(z: Tensor, num_neighbors: int) -> Tensor:
+    distance = (z.unsqueeze(0) - z.unsqueeze(1)).square().sum(-1)
+    distance.fill_diagonal_(torch.inf)
+    return distance.topk(num_neighbors, largest=False).indices
+
+
+@pytest.mark.parametrize("num_neighbors", [1, 5, 79])
+def test_exact_search_equals_brute_force(
+    monkeypatch: pytest.MonkeyPatch, num_neighbors: int
+) -> None:
+    monkeypatch.setattr("jlgcn.ops.knn.BLOCK_ENTRIES", 80 * 7)  # several blocks
+    z = points(80, 4)
+    got = nearest_neighbors(z, num_neighbors, search="exact")
+    assert torch.equal(got.sort(-1).values, brute(z, num_neighbors).sort(-1).values)
+
+
+def test_faiss_finds_nearly_all_neighbours() -> None:
+    z = torch.randn(20, 16).repeat_interleave(100, 0) + 0.3 * torch.randn(2000, 16)
+    found = nearest_neighbors(z, 10, search="faiss")
+    exact = nearest_neighbors(z, 10, search="exact")
+    assert found.shape == (2000, 10)
+    assert not (found == torch.arange(2000).unsqueeze(-1)).any()
+    recall = (found.unsqueeze(-1) == exact.unsqueeze(-2)).any(-1).float().mean()
+    assert float(recall) > 0.95
+
+
+@pytest.mark.parametrize("search", ["exact", "faiss"])
+def test_equal_rows_are_neighbours_but_none_is_its_own(search: Search) -> None:
+    z = torch.randn(30, 4).repeat_interleave(4, 0)
+    found = nearest_neighbors(z, 3, search=search)
+    group = torch.arange(120) // 4
+    assert torch.equal(group[found], group.unsqueeze(-1).expand(-1, 3))
+    assert not (found == torch.arange(120).unsqueeze(-1)).any()
+
+
+def test_an_offset_does_not_change_neighbours() -> None:
+    z = torch.randint(-500, 500, (60, 3)).float() / 64
+    near = nearest_neighbors(z, 5).sort(-1).values
+    assert torch.equal(nearest_neighbors(z + 4096, 5).sort(-1).values, near)
+
+
+def test_a_row_that_did_not_find_itself_loses_its_last_neighbour() -> None:
+    found = torch.tensor([[1, 0, 2], [1, 2, 0], [0, 1, -1]])
+    assert _without_self(found).tolist() == [[1, 2], [2, 0], [0, 1]]
+
+
+def test_half_precision_and_no_other_rows() -> None:
+    assert nearest_neighbors(torch.randn(40, 3).bfloat16(), 4).shape == (40, 4)
+    assert nearest_neighbors(torch.randn(1, 3), 4).shape == (1, 0)
+    assert nearest_neighbors(torch.randn(3, 3), 4).shape == (3, 2)
+
+
+def test_many_rows_without_faiss_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr("jlgcn.ops.knn.MAX_EXACT_ROWS", 10)
+    with pytest.raises(ModuleNotFoundError, match=r'11 rows.*pip install "jlgcn\[ann\]"'):
+        nearest_neighbors(torch.randn(11, 2), 3)
+
+
+def test_bad_arguments_are_refused_with_a_remedy() -> None:
+    z = torch.randn(5, 2)
+    with pytest.raises(ValueError, match="auto, exact, faiss, but it is 'fast'"):
+        nearest_neighbors(z, 2, search="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="z must be a matrix"):
+        nearest_neighbors(z.unsqueeze(0), 2)
+    with pytest.raises(ValueError, match="num_neighbors must be at least 1, but it is 0"):
+        nearest_neighbors(z, 0)

@@ -1,0 +1,68 @@
+"""Documents tell the truth: code runs, links lead somewhere, numbers are measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.run_readme import run_blocks
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()]
+
+
+def cases() -> dict[str, dict[str, float]]:
+    path = ROOT / "results" / "benchmarks" / "exact_graph.json"
+    found: dict[str, dict[str, float]] = json.loads(path.read_text())["results"]["cases"]
+    return found
+
+
+def test_the_readme_runs_as_written() -> None:
+    assert run_blocks((ROOT / "README.md").read_text()) == 2
+
+
+def test_a_wrong_output_is_noticed() -> None:
+    with pytest.raises(SystemExit, match="instead of"):
+        run_blocks("```python\nprint(1)\n```\n\n```text\n2\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("row", "case"),
+    [
+        ("the matrix written out in PyTorch", "dense"),
+        ("**`KernelGraph`**", "flash"),
+        ("bare attention of the same size, the yardstick", "attention"),
+    ],
+)
+def test_the_readmes_figures_are_the_measured_ones(row: str, case: str) -> None:
+    line = next(
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if line.startswith(f"| {row}")
+    )
+    seconds, peak = (cell.strip(" *") for cell in line.split("|")[2:4])
+    measured = cases()[case]
+    assert seconds == f"{measured['forward_backward_seconds']:.2f} s"
+    assert peak == f"{measured['peak_bytes'] / 2**20:,.0f} MiB"
+
+
+def test_the_committed_figures_are_those_that_were_asked_for() -> None:
+    assert cases()["flash"]["forward_backward_ratio"] <= 1.2
+    exact = json.loads((ROOT / "results/benchmarks/exact_graph.json").read_text())
+    assert exact["settings"]["nodes"] == 19717
+    assert exact["results"]["layer_memory"]["nodes"] == [4000, 8000, 16000, 32000]
+    assert exact["results"]["layer_memory"]["exponent"] <= 1.1
+    knn = json.loads((ROOT / "results/benchmarks/knn_graph.json").read_text())
+    assert knn["settings"]["nodes"] == 100_000
+    assert knn["results"]["build"]["ratio"] <= 1.3
+    assert knn["results"]["product"]["ratio"] <= 1.5
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_within_the_project_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target

@@ -1,0 +1,120 @@
+"""The package as a whole: what it imports, what it exports, what it never does."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jlgcn
+import jlgcn.ops
+from jlgcn._optional import require
+
+PACKAGE = Path(jlgcn.__file__).parent
+
+#: A part may import only what stands before it.
+LAYERS = (
+    *("_optional", "ops", "graphs", "nn", "data", "train", "recipes"),
+    *("plan", "estimator", "report", "doctor", "cli", "__main__"),
+)
+OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
+BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")
+BANNED_CALLS = ("eval", "exec", "extractall")
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path, ast.parse(path.read_text())
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            yield node.module
+
+
+def test_imports_point_one_way() -> None:
+    for path, tree in sources():
+        part = part_of(path)
+        if part == "__init__":
+            continue
+        for module in imported(tree):
+            if module.startswith("jlgcn."):
+                other = module.split(".")[1]
+                assert LAYERS.index(other) <= LAYERS.index(part), f"{path} imports {module}"
+
+
+def test_nothing_dangerous_is_used() -> None:
+    for path, tree in sources():
+        for module in imported(tree):
+            assert module.split(".")[0] not in BANNED_IMPORTS, f"{path} imports {module}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                assert name not in BANNED_CALLS, f"{path}:{node.lineno} calls {name}"
+                assert ast.unparse(node.func) not in ("torch.load", "yaml.load"), path
+                for keyword in node.keywords:
+                    text = f"{keyword.arg}={ast.unparse(keyword.value)}"
+                    assert text not in ("allow_pickle=True", "shell=True", "verify=False"), path
+
+
+def test_only_the_command_line_prints() -> None:
+    for path, tree in sources():
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        prints = any(getattr(node.func, "id", "") == "print" for node in calls)
+        assert not prints, path
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_leaves_optional_packages_alone() -> None:
+    loaded = modules_after("import jlgcn; jlgcn.KernelGraph; import jlgcn.ops, jlgcn.graphs")
+    assert "torch" in loaded
+    assert not loaded.intersection(OPTIONAL)
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    assert "torch" not in modules_after("import jlgcn.cli")
+
+
+@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs])
+def test_public_names_exist_and_are_described(module: object) -> None:
+    for name in module.__all__:  # type: ignore[attr-defined]
+        public = getattr(module, name)
+        if name == "__version__":
+            continue
+        text = inspect.getdoc(public) or ""
+        assert len(text) > 40, name
+        if name not in ("Pattern", "flash_works"):
+            assert "Cost" in text or name == "Graph", f"{name} does not say what it costs"
+        assert "Example:" in text or name == "Pattern", f"{name} has no example"
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Grpah'"):
+        jlgcn.Grpah  # noqa: B018
+    assert dir(jlgcn) == jlgcn.__all__
+
+
+def test_a_missing_extra_says_what_to_install() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r'needs the package.*pip install "jlgcn\[ann\]"'):
+        require("no_such_package", "ann", "a search")
