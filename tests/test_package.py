@@ -96,17 +96,17 @@ def test_the_command_line_starts_without_torch() -> None:
     assert "torch" not in modules_after("import jlgcn.cli")
 
 
-@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs])
+@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs, jlgcn.nn])
 def test_public_names_exist_and_are_described(module: object) -> None:
     for name in module.__all__:  # type: ignore[attr-defined]
         public = getattr(module, name)
-        if name == "__version__":
+        if name in ("__version__", "PRESETS", "nn", "ops"):
             continue
         text = inspect.getdoc(public) or ""
         assert len(text) > 40, name
-        if name not in ("Pattern", "flash_works"):
+        if name not in ("Pattern", "flash_works", "JLGCNOptions", "JLGCNOutput"):
             assert "Cost" in text or name == "Graph", f"{name} does not say what it costs"
-        assert "Example:" in text or name == "Pattern", f"{name} has no example"
+        assert "Example:" in text or name in ("Pattern", "JLGCNOutput"), f"{name} has no example"
 
 
 def test_unknown_names_are_refused() -> None:

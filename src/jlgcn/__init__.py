@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jlgcn import nn, ops
     from jlgcn.graphs import (
         DenseGraph,
         Graph,
@@ -32,12 +33,17 @@ __all__ = [
     "__version__",
     "as_graph",
     "knn_graph",
+    "nn",
+    "ops",
 ]
 
 _HOME = dict.fromkeys(__all__, "jlgcn.graphs")
+_SUBPACKAGES = ("nn", "ops")
 
 
 def __getattr__(name: str) -> object:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"jlgcn.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'jlgcn' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

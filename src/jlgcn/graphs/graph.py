@@ -127,12 +127,17 @@ class Graph(ABC):
             )
         return self._scaled(scale)
 
-    def normalized(self) -> Graph:
+    def normalized(self, *, min_degree: float = 0.0) -> Graph:
         r"""Return :math:`D^{-1/2} A D^{-1/2}`; a node of degree 0 keeps its zero row.
+
+        Args:
+            min_degree: degrees below it count as this.
 
         Cost: one :meth:`degree`.
         """
         degree = self.degree()
+        if min_degree > 0:
+            return self.scaled(degree.clamp(min=min_degree).rsqrt())
         has_edges = degree > 0
         # The inner `where` keeps an infinite derivative away from nodes without edges.
         scale = torch.where(has_edges, degree, 1).rsqrt() * has_edges

@@ -1,0 +1,17 @@
+"""Modules that learn: the metric, the layer, the network, and its regularizer."""
+
+from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.learner import GraphLearner
+from jlgcn.nn.losses import laplacian_regularizer
+from jlgcn.nn.node_classifier import JLGCN, JLGCNOutput
+from jlgcn.nn.options import PRESETS, JLGCNOptions
+
+__all__ = [
+    "JLGCN",
+    "PRESETS",
+    "GraphLearner",
+    "JLGCNConv",
+    "JLGCNOptions",
+    "JLGCNOutput",
+    "laplacian_regularizer",
+]

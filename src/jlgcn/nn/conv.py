@@ -1,0 +1,104 @@
+"""The JLGCN layer: learn a graph, add it to the graph so far, normalise, convolve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from jlgcn.graphs import Graph, as_graph
+from jlgcn.nn.learner import Backend, GraphLearner
+from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+
+
+class JLGCNConv(nn.Module):
+    r"""One layer that learns its graph and its features together.
+
+    Equations 10 and 11 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
+    <https://arxiv.org/abs/1909.04931>`_:
+
+    .. math::
+        F_l = A_l F_{l-1} W_l, \qquad A_l = \Lambda^{-1/2} (A_{l-1} + A^*_l) \Lambda^{-1/2}
+
+    with the learned graph :math:`A^*_l` of :class:`GraphLearner`, here `conv.learner`, and
+    :math:`W_l`, here `conv.lin`.
+
+    Args:
+        in_channels: features of a node before the layer.
+        out_channels: features of a node after it.
+        rank: rank of the metric.
+        options: "paper", "authors" or :class:`JLGCNOptions`.
+        backend: how the learned graph is held, see :class:`GraphLearner`.
+        num_neighbors: neighbours of a node where it is held as kNN.
+
+    Shapes:
+        - x: (\*batch, N, in_channels) to (\*batch, N, out_channels)
+        - graph: anything that :func:`jlgcn.as_graph` reads, (\*batch, N, N); None for no graph
+
+    Cost: one degree and one product of the learned graph, and one product of each graph before it,
+    with min(in_channels, out_channels) columns.
+
+    Example:
+        >>> conv = JLGCNConv(8, 3)
+        >>> x, graph = conv(torch.randn(5, 8), torch.tensor([[0, 1], [1, 0]]))
+        >>> x.shape, graph.shape
+        (torch.Size([5, 3]), torch.Size([5, 5]))
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        rank: int = 16,
+        *,
+        options: JLGCNOptions | Preset = "authors",
+        backend: Backend = "auto",
+        num_neighbors: int = 16,
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.options = resolve_options(options)
+        self.learner = GraphLearner(
+            in_channels,
+            rank,
+            metric_init=self.options.metric_init,
+            backend=backend,
+            num_neighbors=num_neighbors,
+        )
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.empty(out_channels)) if self.options.bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the metric and the weights anew."""
+        self.learner.reset_parameters()
+        self.lin.reset_parameters()
+        if self.bias is not None:
+            bound = self.in_channels**-0.5
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Any = None,  # noqa: ANN401
+    ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
+        """Return new features, and the graph they were convolved with for the next layer."""
+        given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        return self.convolve(x, given, self.learner(x, given))
+
+    def convolve(self, x: Tensor, graph: Graph, learned: Graph) -> tuple[Tensor, Graph]:
+        """Add a learned graph to `graph`, normalise, convolve: the layer without its learning."""
+        options = self.options
+        if options.normalize_learned:
+            learned = learned.normalized(min_degree=options.min_degree)
+        total = (graph + learned).normalized(min_degree=options.min_degree)
+        # The same product in either order; the graph's part costs as many columns as it is given.
+        narrows = self.out_channels <= self.in_channels
+        out = total @ self.lin(x) if narrows else self.lin(total @ x)
+        return out if self.bias is None else out + self.bias, total
+
+    def extra_repr(self) -> str:
+        """Describe the options that are not modules."""
+        return f"{self.in_channels}, {self.out_channels}, {self.options}"

@@ -1,0 +1,207 @@
+"""The graph learning module: a metric, and the graph it makes of features."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from jlgcn.graphs import Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn.nn.options import METRIC_INITS, MetricInit
+from jlgcn.ops.knn import nearest_neighbors
+
+logger = logging.getLogger(__name__)
+
+Backend = Literal["auto", "exact", "knn"]
+BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn")
+
+#: Up to this many nodes "auto" learns the exact graph; its time grows with their square.
+MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
+
+# Pairs of rows from which the median distance is estimated.
+_NUM_SAMPLED_PAIRS = 10_000
+
+
+class GraphLearner(nn.Module):
+    r"""Learns a graph from features through a low-rank Mahalanobis metric.
+
+    Equations 6 and 8 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
+    <https://arxiv.org/abs/1909.04931>`_:
+
+    .. math:: a_{ij} = \exp(-\|R^\top (f_i - f_j)\|^2), \qquad M = R R^\top
+
+    The metric M is never formed; :attr:`metric` is the linear map Rᵀ.
+
+    Args:
+        in_channels: features of a node, K in the paper.
+        rank: columns of R, S in the paper.
+        metric_init: "median" draws R at random and scales it, at the first call, so that the median
+            squared distance of its input's rows is 1: then the graph is neither empty nor complete.
+            "random" is the paper's, uniform in ±1/√in_channels; on rows of unit length all
+            distances are nearly 0 then, and the graph begins as one big average. "identity" is the
+            Euclidean distance and needs rank = in_channels.
+        backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
+            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once.
+        num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
+
+    Shapes:
+        - x: (\*batch, N, in_channels); batches need the exact backend.
+        - returns a graph of shape (\*batch, N, N).
+
+    Cost: N·in_channels·rank FLOP for the metric; the graph costs when it is used, see
+    :class:`jlgcn.KernelGraph` and :func:`jlgcn.knn_graph`.
+
+    Example:
+        >>> learner = GraphLearner(8, rank=4)
+        >>> learner(torch.randn(100, 8))
+        KernelGraph(100 × 100, float32, cpu)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        rank: int = 16,
+        *,
+        metric_init: MetricInit = "median",
+        backend: Backend = "auto",
+        num_neighbors: int = 16,
+    ) -> None:
+        super().__init__()
+        if metric_init not in METRIC_INITS:
+            choices = ", ".join(METRIC_INITS)
+            raise ValueError(f"metric_init must be one of {choices}, but it is {metric_init!r}")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but it is {backend!r}")
+        if metric_init == "identity" and rank != in_channels:
+            raise ValueError(
+                f"an identity metric needs rank = in_channels, but rank is {rank} and in_channels "
+                f'is {in_channels}; set rank={in_channels}, or use metric_init="median"'
+            )
+        self.in_channels = in_channels
+        self.rank = rank
+        self.metric_init: MetricInit = metric_init
+        self.backend: Backend = backend
+        self.num_neighbors = num_neighbors
+        self.metric = nn.Linear(in_channels, rank, bias=False)
+        # Whether "median" has seen features; saved with the weights, which are scaled from then on.
+        self.is_scaled: Tensor
+        self.register_buffer("is_scaled", torch.tensor(metric_init != "median"))
+        self._has_logged = False
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the metric anew."""
+        if self.metric_init == "identity":
+            nn.init.eye_(self.metric.weight)
+        else:
+            bound = self.in_channels**-0.5
+            nn.init.uniform_(self.metric.weight, -bound, bound)
+        self.is_scaled.fill_(self.metric_init != "median")
+        self._must_scale = self.metric_init == "median"
+
+    def forward(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Graph | None = None,
+    ) -> Graph:
+        """Return the learned graph; edges of a given sparse `graph` become candidates of kNN."""
+        z = self.project(x)
+        if self._choose_backend(z) == "exact":
+            return KernelGraph(z)
+        return knn_graph(z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None)
+
+    def edges(
+        self,
+        x: Tensor,  # (N, in_channels)
+        edge_index: Tensor | None = None,  # (2, E)
+        batch: Tensor | None = None,  # (N,)
+    ) -> tuple[Tensor, Tensor]:  # (2, E'), (E',)
+        """Return learned edges and weights for any layer of PyTorch Geometric.
+
+        Each node is joined with its `num_neighbors` nearest, with its neighbours in `edge_index`
+        and with itself; both directions are listed. The weights are differentiable in `x` and in
+        the metric.
+
+        Args:
+            x: features.
+            edge_index: given edges; they are joined with the learned weight.
+            batch: the graph that each node belongs to, ascending, as in PyG's `Batch`; nodes of
+                different graphs are not joined.
+
+        Example:
+            >>> edge_index, edge_weight = GraphLearner(8, num_neighbors=2).edges(torch.randn(9, 8))
+            >>> edge_index.shape[1] == edge_weight.shape[0]
+            True
+        """
+        z = self.project(x)
+        candidates = []
+        start = 0
+        for size in [z.shape[0]] if batch is None else torch.bincount(batch).tolist():
+            neighbors = nearest_neighbors(z[start : start + size], self.num_neighbors)
+            row = torch.arange(size, device=z.device).repeat_interleave(neighbors.shape[1])
+            found = torch.stack([row, neighbors.flatten()])
+            candidates.append(found[:, found[1] >= 0] + start)
+            start += size
+        if edge_index is not None:
+            candidates.append(edge_index)
+        learned = SparseGraph.from_candidates(z, torch.cat(candidates, -1))
+        return learned.edge_index, learned.weight.to(x.dtype)
+
+    def project(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+    ) -> Tensor:  # (*batch, N, rank)
+        """Return z = Rᵀf, the points between which distances are measured."""
+        if x.shape[-1] != self.in_channels:
+            raise ValueError(
+                f"x has {x.shape[-1]} features but the metric was made for {self.in_channels}; "
+                "pass the same features, or make a GraphLearner for these"
+            )
+        if self._must_scale:
+            self._scale_metric(x)
+        z: Tensor = self.metric(x)
+        return z
+
+    @torch.no_grad()
+    def _scale_metric(self, x: Tensor) -> None:
+        # One graph of a batch stands for all.
+        rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
+        # Evenly spread pairs instead of random ones: scaling must not touch the random state.
+        num_nodes = rows.shape[0]
+        shifts = range(1, num_nodes)[: max(1, _NUM_SAMPLED_PAIRS // max(1, num_nodes))]
+        distance = [(rows - rows.roll(shift, 0)).square().sum(-1) for shift in shifts]
+        median = torch.cat(distance).median() if distance else rows.new_zeros(())
+        if float(median) > 0:
+            self.metric.weight.div_(median.sqrt())
+        self.is_scaled.fill_(True)
+        self._must_scale = False
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super()._load_from_state_dict(*args, **kwargs)
+        self._must_scale = not bool(self.is_scaled)
+
+    def _choose_backend(self, z: Tensor) -> Backend:
+        if self.backend != "auto":
+            return self.backend
+        limit = MAX_EXACT_NODES.get(z.device.type, MAX_EXACT_NODES["cpu"])
+        chosen: Backend = "exact" if z.shape[-2] <= limit or z.dim() > 2 else "knn"
+        if not self._has_logged and not torch.compiler.is_compiling():
+            self._has_logged = True
+            logger.info(
+                'backend="auto" learns the %s graph of %d nodes on %s (exact up to %d); '
+                "set backend to choose",
+                chosen,
+                z.shape[-2],
+                z.device.type,
+                limit,
+            )
+        return chosen
+
+    def extra_repr(self) -> str:
+        """Describe the options that are not modules."""
+        return (
+            f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
+            f"num_neighbors={self.num_neighbors}"
+        )

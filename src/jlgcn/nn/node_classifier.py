@@ -1,0 +1,158 @@
+"""The paper's network for the nodes of one graph."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jlgcn.graphs import Graph, as_graph
+from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.learner import Backend
+from jlgcn.nn.losses import laplacian_regularizer
+from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+
+
+class JLGCNOutput(NamedTuple):
+    r"""What the network makes of a graph and features.
+
+    Attributes:
+        logits: scores of the classes, (\*batch, N, out_channels).
+        features: input of every layer as its graph saw it, and nothing behind the last.
+        learned: the kernel A* that every layer learned, not normalised.
+        graphs: the graph that every layer convolved with.
+    """
+
+    logits: Tensor
+    features: list[Tensor]
+    learned: list[Graph]
+    graphs: list[Graph]
+
+
+class JLGCN(nn.Module):
+    r"""Joint learning of graphs and features, for the classes of nodes.
+
+    Section 5 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
+    <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv`, leaky ReLU between them,
+    dropout before each. Every layer learns a graph from its own input and hands the sum on.
+
+    Args:
+        in_channels: features of a node.
+        hidden_channels: features between layers.
+        out_channels: classes.
+        num_layers: number of layers.
+        rank: rank of every layer's metric; None for that of its input, as an identity needs.
+        dropout: share of a layer's input that is set to 0 in training.
+        negative_slope: slope of the leaky ReLU below 0.
+        options: "paper", "authors" or :class:`JLGCNOptions`.
+        backend: how learned graphs are held: "exact", "knn" or "auto", see :class:`GraphLearner`.
+        num_neighbors: neighbours of a node where they are held as kNN.
+
+    Shapes:
+        - x: (\*batch, N, in_channels)
+        - graph: anything that :func:`jlgcn.as_graph` reads; None for no graph
+
+    Cost: layer l takes one or two degrees and l products with learned graphs; memory grows with N.
+
+    Example:
+        >>> model = JLGCN(8, 16, 3).eval()
+        >>> out = model(torch.randn(5, 8), torch.tensor([[0, 1], [1, 0]]))
+        >>> out.logits.shape, len(out.graphs)
+        (torch.Size([5, 3]), 2)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        rank: int | None = 16,
+        *,
+        dropout: float = 0.5,
+        negative_slope: float = 0.2,
+        options: JLGCNOptions | Preset = "authors",
+        backend: Backend = "auto",
+        num_neighbors: int = 16,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, but it is {num_layers}")
+        self.options = resolve_options(options)
+        self.dropout = dropout
+        self.negative_slope = negative_slope
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
+        self.convs = nn.ModuleList(
+            JLGCNConv(
+                before,
+                after,
+                before if rank is None else rank,
+                options=self.options,
+                backend=backend,
+                num_neighbors=num_neighbors,
+            )
+            for before, after in itertools.pairwise(widths)
+        )
+
+    def reset_parameters(self) -> None:
+        """Draw all metrics and weights anew."""
+        for conv in self.convs:
+            assert isinstance(conv, JLGCNConv)
+            conv.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Any = None,  # noqa: ANN401
+    ) -> JLGCNOutput:
+        """Return logits, and the features and graphs of every layer."""
+        current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        features: list[Tensor] = []
+        learned_graphs: list[Graph] = []
+        graphs: list[Graph] = []
+        for index, conv in enumerate(self.convs):
+            assert isinstance(conv, JLGCNConv)
+            if index > 0:
+                x = functional.leaky_relu(x, self.negative_slope)
+            dropped = functional.dropout(x, self.dropout, self.training)
+            seen = dropped if self.options.graph_after_dropout else x
+            learned = conv.learner(seen, current)
+            x, current = conv.convolve(dropped, current, learned)
+            features.append(seen)
+            learned_graphs.append(learned)
+            graphs.append(current)
+        return JLGCNOutput(x, features, learned_graphs, graphs)
+
+    def regularizer(
+        self,
+        output: JLGCNOutput,
+        x: Tensor,  # (*batch, N, in_channels)
+        *,
+        probes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the graph Laplacian regularizer of all layers, as the options define it.
+
+        Args:
+            output: what :meth:`forward` returned.
+            x: the network's input.
+            probes: random directions in place of wide features, see
+                :func:`jlgcn.nn.laplacian_regularizer`.
+            generator: where they are drawn from.
+        """
+        options = self.options
+        graphs = output.graphs if options.glr_normalized else output.learned
+        terms = [
+            laplacian_regularizer(
+                graph,
+                x if options.glr_on == "input" else seen,
+                normalized=options.glr_normalized,
+                probes=probes,
+                generator=generator,
+            )
+            for graph, seen in zip(graphs, output.features, strict=True)
+        ]
+        return torch.stack(terms).sum(0)

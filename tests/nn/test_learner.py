@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
+
+from jlgcn import KernelGraph, SparseGraph
+from jlgcn.nn import GraphLearner
+from jlgcn.nn.learner import MAX_EXACT_NODES
+from tests.brute import F64, gaussian, largest_difference, points
+
+
+def test_the_graph_is_the_kernel_of_projected_features() -> None:
+    learner = GraphLearner(6, rank=3, metric_init="random").double()
+    x = points(20, 6)
+    z = x @ learner.metric.weight.detach().t()
+    assert largest_difference(learner(x).to_dense(), gaussian(z, z)) < 1e-12
+
+
+def test_the_median_squared_distance_begins_at_one() -> None:
+    learner = GraphLearner(50, rank=8)
+    x = 1e-3 * torch.randn(400, 50) + 7
+    z = learner.project(x)
+    distance = (z.unsqueeze(0) - z.unsqueeze(1)).square().sum(-1)
+    median = distance[~torch.eye(400, dtype=torch.bool)].median()
+    assert float(median.detach()) == pytest.approx(1, rel=0.1)
+
+
+def test_the_metric_is_scaled_once_and_not_after_loading() -> None:
+    learner, x = GraphLearner(5, rank=4), torch.randn(30, 5)
+    learner(x)
+    weight = learner.metric.weight.detach().clone()
+    learner(10 * x)
+    assert torch.equal(learner.metric.weight, weight)
+    other = GraphLearner(5, rank=4)
+    other.load_state_dict(learner.state_dict())
+    other(10 * x)
+    assert torch.equal(other.metric.weight, weight)
+    assert torch.equal(copy.deepcopy(learner).project(x), learner.project(x))
+
+
+def test_scaling_leaves_the_random_state_alone() -> None:
+    learner = GraphLearner(5)
+    before = torch.get_rng_state()
+    learner(torch.randn(30, 5, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("x", [torch.ones(10, 5), torch.ones(1, 5)], ids=["constant", "one node"])
+def test_features_without_distances_leave_the_metric_as_it_is(x: torch.Tensor) -> None:
+    learner = GraphLearner(5)
+    assert torch.equal(learner(x).to_dense(), torch.ones(len(x), len(x)))
+    assert bool(learner.metric.weight.isfinite().all())
+
+
+def test_an_identity_metric_is_the_euclidean_distance() -> None:
+    x = points(12, 4)
+    graph = GraphLearner(4, rank=4, metric_init="identity").double()(x)
+    assert largest_difference(graph.to_dense(), gaussian(x, x)) < 1e-14
+
+
+def test_random_is_the_papers_uniform_distribution() -> None:
+    weight = GraphLearner(400, rank=16, metric_init="random").metric.weight.detach()
+    assert float(weight.abs().max()) <= 1 / 20
+    assert float(weight.std()) == pytest.approx(1 / 20 / 3**0.5, rel=0.05)
+
+
+def test_backends_hold_the_same_weights() -> None:
+    x = points(15, 4)
+    exact = GraphLearner(4, backend="exact").double()
+    knn = GraphLearner(4, backend="knn", num_neighbors=14).double()
+    exact(x)
+    knn.load_state_dict(exact.state_dict())
+    assert isinstance(exact(x), KernelGraph)
+    assert isinstance(knn(x), SparseGraph)
+    assert largest_difference(exact(x).to_dense(), knn(x).to_dense()) < 1e-12
+
+
+def test_given_edges_become_candidates() -> None:
+    x = torch.arange(10, dtype=F64).unsqueeze(-1)
+    given = SparseGraph(torch.tensor([[0, 9], [9, 0]]))
+    learner = GraphLearner(1, rank=1, backend="knn", num_neighbors=1, metric_init="identity")
+    graph = learner.double()(x, given)
+    assert isinstance(graph, SparseGraph)
+    assert [0, 9] in graph.edge_index.t().tolist()
+
+
+def test_auto_chooses_by_size_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(MAX_EXACT_NODES, "cpu", 20)
+    learner = GraphLearner(3)
+    with caplog.at_level(logging.INFO):
+        assert isinstance(learner(torch.randn(21, 3)), SparseGraph)
+        assert isinstance(learner(torch.randn(20, 3)), KernelGraph)
+    assert len(caplog.messages) == 1
+    assert "learns the knn graph of 21 nodes on cpu (exact up to 20)" in caplog.messages[0]
+
+
+def test_edges_are_differentiable_in_features_and_metric() -> None:
+    learner = GraphLearner(3, rank=2, num_neighbors=2, metric_init="random").double()
+    x = points(7, 3, grad=True)
+    assert gradcheck(lambda x: learner.edges(x)[1], x)
+    learner.edges(x)[1].sum().backward()
+    assert learner.metric.weight.grad is not None
+    assert bool(learner.metric.weight.grad.any())
+
+
+def test_edges_of_a_batch_stay_within_their_graph() -> None:
+    learner = GraphLearner(3, num_neighbors=2, metric_init="random")
+    sizes = [4, 1, 6]
+    batch = torch.arange(3).repeat_interleave(torch.tensor(sizes))
+    x = torch.randn(11, 3)
+    edge_index, edge_weight = learner.edges(x, batch=batch)
+    assert torch.equal(batch[edge_index[0]], batch[edge_index[1]])
+    alone = [learner.edges(part) for part in x.split(sizes)]
+    starts = [0, 4, 5]
+    together = [index + start for (index, _), start in zip(alone, starts, strict=True)]
+    assert torch.equal(edge_index, torch.cat(together, -1))
+    assert largest_difference(edge_weight, torch.cat([weight for _, weight in alone])) < 1e-6
+
+
+@pytest.mark.parametrize("layer", ["GCNConv", "GCN2Conv", "TransformerConv"])
+def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None:
+    learner, x = GraphLearner(6, num_neighbors=3), torch.randn(30, 6)
+    edge_index, edge_weight = learner.edges(x, torch.tensor([[0, 5], [5, 0]]))
+    if layer == "GCNConv":
+        out = GCNConv(6, 2)(x, edge_index, edge_weight)
+    elif layer == "GCN2Conv":
+        out = GCN2Conv(6, alpha=0.1)(x, x, edge_index, edge_weight)
+    else:
+        out = TransformerConv(6, 2, edge_dim=1)(x, edge_index, edge_weight.unsqueeze(-1))
+    out.square().sum().backward()
+    assert learner.metric.weight.grad is not None
+    assert bool(learner.metric.weight.grad.any())
+
+
+def test_bad_arguments_are_refused_with_a_remedy() -> None:
+    with pytest.raises(ValueError, match="median, random, identity, but it is 'zero'"):
+        GraphLearner(3, metric_init="zero")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="auto, exact, knn, but it is 'dense'"):
+        GraphLearner(3, backend="dense")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rank is 2 and in_channels is 3; set rank=3"):
+        GraphLearner(3, rank=2, metric_init="identity")
+    with pytest.raises(ValueError, match="x has 4 features but the metric was made for 3"):
+        GraphLearner(3)(torch.randn(5, 4))
