@@ -60,6 +60,8 @@ def test_imports_point_one_way() -> None:
 def test_nothing_dangerous_is_used() -> None:
     for path, tree in sources():
         for module in imported(tree):
+            if path.name == "restricted_pickle.py" and module == "pickle":
+                continue  # the one reader of raw Planetoid files, which allows nothing but numbers
             assert module.split(".")[0] not in BANNED_IMPORTS, f"{path} imports {module}"
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

@@ -127,15 +127,16 @@ class Graph(ABC):
             )
         return self._scaled(scale)
 
-    def normalized(self, *, min_degree: float = 0.0) -> Graph:
+    def normalized(self, *, degree: Tensor | None = None, min_degree: float = 0.0) -> Graph:
         r"""Return :math:`D^{-1/2} A D^{-1/2}`; a node of degree 0 keeps its zero row.
 
         Args:
+            degree: the degrees, (\*batch, N), where they are known already.
             min_degree: degrees below it count as this.
 
         Cost: one :meth:`degree`.
         """
-        degree = self.degree()
+        degree = self.degree() if degree is None else degree
         if min_degree > 0:
             return self.scaled(degree.clamp(min=min_degree).rsqrt())
         has_edges = degree > 0

@@ -86,18 +86,40 @@ class JLGCNConv(nn.Module):
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
         """Return new features, and the graph they were convolved with for the next layer."""
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
-        return self.convolve(x, given, self.learner(x, given))
+        out, total, _ = self.convolve(x, given, self.learner(x, given))
+        return out, total
 
-    def convolve(self, x: Tensor, graph: Graph, learned: Graph) -> tuple[Tensor, Graph]:
-        """Add a learned graph to `graph`, normalise, convolve: the layer without its learning."""
+    def convolve(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Graph,
+        learned: Graph,
+        graph_degree: Tensor | None = None,  # (*batch, N)
+    ) -> tuple[Tensor, Graph, Tensor]:  # (*batch, N, out_channels), (*batch, N, N), (*batch, N)
+        """Add a learned graph to `graph`, normalise, convolve: the layer without its learning.
+
+        Args:
+            x: features.
+            graph: the graph so far.
+            learned: the graph to add.
+            graph_degree: degrees of `graph`, where they are known.
+
+        Returns:
+            New features, the graph they were convolved with, and its degrees, which come with the
+            product for one more column and spare the next layer a pass over all pairs.
+        """
         options = self.options
         if options.normalize_learned:
             learned = learned.normalized(min_degree=options.min_degree)
-        total = (graph + learned).normalized(min_degree=options.min_degree)
+        degree = learned.degree() + (graph.degree() if graph_degree is None else graph_degree)
+        total = (graph + learned).normalized(degree=degree, min_degree=options.min_degree)
         # The same product in either order; the graph's part costs as many columns as it is given.
         narrows = self.out_channels <= self.in_channels
-        out = total @ self.lin(x) if narrows else self.lin(total @ x)
-        return out if self.bias is None else out + self.bias, total
+        columns = self.lin(x) if narrows else x
+        product = total @ torch.cat([columns, torch.ones_like(columns[..., :1])], -1)
+        out, total_degree = product[..., :-1], product[..., -1]
+        out = out if narrows else self.lin(out)
+        return out if self.bias is None else out + self.bias, total, total_degree
 
     def extra_repr(self) -> str:
         """Describe the options that are not modules."""

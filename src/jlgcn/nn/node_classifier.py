@@ -110,6 +110,7 @@ class JLGCN(nn.Module):
     ) -> JLGCNOutput:
         """Return logits, and the features and graphs of every layer."""
         current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        degree: Tensor | None = None
         features: list[Tensor] = []
         learned_graphs: list[Graph] = []
         graphs: list[Graph] = []
@@ -120,7 +121,7 @@ class JLGCN(nn.Module):
             dropped = functional.dropout(x, self.dropout, self.training)
             seen = dropped if self.options.graph_after_dropout else x
             learned = conv.learner(seen, current)
-            x, current = conv.convolve(dropped, current, learned)
+            x, current, degree = conv.convolve(dropped, current, learned, degree)
             features.append(seen)
             learned_graphs.append(learned)
             graphs.append(current)

@@ -51,7 +51,7 @@ def kernel_matmul(
         method: "flash" runs on PyTorch's attention kernels and can be differentiated once;
             "blocks" is plain torch and can be differentiated twice. "auto" is the fastest of them
             that is safe, differentiable once: flash while max(S + 1, C) ≤ 64, blocks above or where
-            the device fails flash's self-check, and blocks in float64 where float32 would lose its
+            the device fails flash's self-check, and either in float64 where float32 would lose its
             digits, at a squared length above 1,000.
         block_size: rows a block of method "blocks".
 
@@ -107,13 +107,11 @@ def _forward(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the product, the degree and the log-sum-exp that the backward pass needs."""
-    rows, cols = centred(z_rows, z_cols, col_valid)
-    dtype = _blocks_dtype(rows, cols, v) if guarded else None
-    if dtype is None:
-        return flash_forward(rows, cols, v, col_valid)
-    # Centred anew: in float32 the subtraction itself costs digits that long points still had.
-    rows, cols = centred(z_rows.to(dtype), z_cols.to(dtype), col_valid)
-    product = block_forward(rows, cols, append_ones(v, col_valid).to(dtype)).to(v.dtype)
+    rows, cols, wide_v = _prepared(z_rows, z_cols, v, col_valid, guarded)
+    if not guarded or _prefers_flash(rows, wide_v):
+        product, degree, lse = flash_forward(rows, cols, wide_v, col_valid)
+        return product.to(v.dtype), degree.to(v.dtype), lse.to(v.dtype, copy=True)
+    product = block_forward(rows, cols, append_ones(wide_v, col_valid)).to(v.dtype)
     degree = product[..., -1].clone()  # results of an operator must not share memory
     return product[..., :-1].clone(), degree, torch.zeros_like(degree)
 
@@ -138,13 +136,21 @@ def _backward(
     guarded: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to the rows' points, the columns' points and v."""
-    rows, cols = centred(z_rows, z_cols, col_valid)
-    dtype = _blocks_dtype(rows, cols, v) if guarded else None
-    if dtype is None:
-        return flash_backward(grad_product, grad_degree, rows, cols, v, col_valid, lse)
-    rows, cols = centred(z_rows.to(dtype), z_cols.to(dtype), col_valid)
+    rows, cols, wide_v = _prepared(z_rows, z_cols, v, col_valid, guarded)
+    dtype = rows.dtype
+    if not guarded or _prefers_flash(rows, wide_v):
+        to_rows, to_cols, to_v = flash_backward(
+            grad_product.to(dtype),
+            grad_degree.to(dtype),
+            rows,
+            cols,
+            wide_v,
+            col_valid,
+            lse.to(dtype),
+        )
+        return to_rows.to(v.dtype), to_cols.to(v.dtype), to_v.to(v.dtype)
     grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1).to(dtype)
-    u = append_ones(v, col_valid).to(dtype)
+    u = append_ones(wide_v, col_valid)
     with torch.no_grad():  # create_graph=True switches recording on, but nothing records in here
         to_rows, to_cols, to_u = block_backward(grad, rows, cols, u)
     if col_valid is not None:
@@ -166,15 +172,23 @@ def _(
     return z_rows.new_empty(z_rows.shape), z_cols.new_empty(z_cols.shape), v.new_empty(v.shape)
 
 
-def _blocks_dtype(rows: Tensor, cols: Tensor, v: Tensor) -> torch.dtype | None:
-    """Return the dtype in which blocks should multiply, or None where flash should."""
-    if rows.dtype == torch.float32:
+def _prepared(
+    z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the points, centred, and v, in float64 where float32 would lose its digits."""
+    rows, cols = centred(z_rows, z_cols, col_valid)
+    if guarded and rows.dtype == torch.float32:
         longest = max(float(z.square().sum(-1).max()) for z in (rows, cols))
         if longest > MAX_SQUARED_NORM_FLOAT32:
-            return torch.float64
-    if max(rows.shape[-1] + 1, v.shape[-1]) > MAX_FLASH_WIDTH:
-        return rows.dtype
-    return None if flash_works(rows.device, rows.dtype) else rows.dtype
+            # Centred anew: in float32 the subtraction itself costs digits that were still there.
+            rows, cols = centred(z_rows.double(), z_cols.double(), col_valid)
+            v = v.double()
+    return rows, cols, v
+
+
+def _prefers_flash(rows: Tensor, v: Tensor) -> bool:
+    width = max(rows.shape[-1] + 1, v.shape[-1])
+    return width <= MAX_FLASH_WIDTH and flash_works(rows.device, rows.dtype)
 
 
 def _save_for_backward(
