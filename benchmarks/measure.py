@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from jlgcn.doctor import versions
+from jlgcn.train.environment import versions
 
 Run = Callable[[], object]
 

@@ -52,7 +52,8 @@ def doctor(
     """
     import torch
 
-    from jlgcn.doctor import available_devices, examine, versions
+    from jlgcn.doctor import available_devices, examine
+    from jlgcn.train.environment import versions
 
     devices = available_devices()
     if device is not None:

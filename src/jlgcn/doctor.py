@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-import jlgcn
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import Method, kernel_matmul
 from jlgcn.ops.precision import compute_dtype
-
-PACKAGES = (
-    *("torch", "numpy", "scipy", "scikit-learn", "typer"),
-    *("torch_geometric", "faiss-cpu", "matplotlib"),
-)
 
 
 @dataclass(frozen=True)
@@ -56,29 +46,6 @@ def available_devices() -> list[torch.device]:
     return [torch.device("cpu")] + [
         torch.device("cuda", index) for index in range(torch.cuda.device_count())
     ]
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that can make a difference, and the machine.
-
-    Example:
-        >>> versions()["jlgcn"] == jlgcn.__version__
-        True
-    """
-    found = {"jlgcn": jlgcn.__version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    found["platform"] = platform.platform()
-    found["processor"] = _processor()
-    found["threads"] = f"{torch.get_num_threads()} of {os.cpu_count()}"
-    if torch.cuda.is_available():
-        found["cuda"] = str(torch.version.cuda)
-        for index in range(torch.cuda.device_count()):
-            found[f"cuda:{index}"] = torch.cuda.get_device_name(index)
-    return found
 
 
 def examine(
@@ -132,12 +99,3 @@ def _time(z: Tensor, v: Tensor, method: Method, repeats: int = 3) -> float:
             torch.cuda.synchronize(z.device)
         best = min(best, time.perf_counter() - start)
     return best
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

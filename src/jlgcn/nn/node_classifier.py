@@ -46,6 +46,7 @@ class JLGCN(nn.Module):
         num_layers: number of layers.
         rank: rank of every layer's metric; None for that of its input, as an identity needs.
         dropout: share of a layer's input that is set to 0 in training.
+        input_dropout: the same for the first layer's input; None for `dropout`.
         negative_slope: slope of the leaky ReLU below 0.
         options: "paper", "authors" or :class:`JLGCNOptions`.
         backend: how learned graphs are held: "exact", "knn" or "auto", see :class:`GraphLearner`.
@@ -73,6 +74,7 @@ class JLGCN(nn.Module):
         rank: int | None = 16,
         *,
         dropout: float = 0.5,
+        input_dropout: float | None = None,
         negative_slope: float = 0.2,
         options: JLGCNOptions | Preset = "authors",
         backend: Backend = "auto",
@@ -83,6 +85,7 @@ class JLGCN(nn.Module):
             raise ValueError(f"num_layers must be at least 1, but it is {num_layers}")
         self.options = resolve_options(options)
         self.dropout = dropout
+        self.input_dropout = dropout if input_dropout is None else input_dropout
         self.negative_slope = negative_slope
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(
@@ -118,7 +121,8 @@ class JLGCN(nn.Module):
             assert isinstance(conv, JLGCNConv)
             if index > 0:
                 x = functional.leaky_relu(x, self.negative_slope)
-            dropped = functional.dropout(x, self.dropout, self.training)
+            share = self.dropout if index > 0 else self.input_dropout
+            dropped = functional.dropout(x, share, self.training)
             seen = dropped if self.options.graph_after_dropout else x
             learned = conv.learner(seen, current)
             x, current, degree = conv.convolve(dropped, current, learned, degree)

@@ -1,0 +1,6 @@
+"""Training, checkpoints and results; nothing here prints or reads the command line."""
+
+from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
+from jlgcn.train.fit import FitResult, TrainConfig, fit
+
+__all__ = ["FitResult", "TrainConfig", "fit", "load_checkpoint", "save_checkpoint"]
