@@ -24,7 +24,7 @@ LAYERS = (
 )
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")
-BANNED_CALLS = ("eval", "exec", "extractall")
+BANNED_CALLS = ("eval", "exec", "torch.load", "yaml.load")
 
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
@@ -65,9 +65,9 @@ def test_nothing_dangerous_is_used() -> None:
             assert module.split(".")[0] not in BANNED_IMPORTS, f"{path} imports {module}"
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
-                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                name = ast.unparse(node.func)
                 assert name not in BANNED_CALLS, f"{path}:{node.lineno} calls {name}"
-                assert ast.unparse(node.func) not in ("torch.load", "yaml.load"), path
+                assert not name.endswith(".extractall"), path
                 for keyword in node.keywords:
                     text = f"{keyword.arg}={ast.unparse(keyword.value)}"
                     assert text not in ("allow_pickle=True", "shell=True", "verify=False"), path
@@ -102,7 +102,7 @@ def test_the_command_line_starts_without_torch() -> None:
 def test_public_names_exist_and_are_described(module: object) -> None:
     for name in module.__all__:  # type: ignore[attr-defined]
         public = getattr(module, name)
-        if name in ("__version__", "PRESETS", "nn", "ops"):
+        if name in ("__version__", "PRESETS") or inspect.ismodule(public):
             continue
         text = inspect.getdoc(public) or ""
         assert len(text) > 40, name

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jlgcn import nn, ops
+    from jlgcn import data, graphs, nn, ops, recipes, train
     from jlgcn.graphs import (
         DenseGraph,
         Graph,
@@ -32,13 +32,17 @@ __all__ = [
     "SumGraph",
     "__version__",
     "as_graph",
+    "data",
+    "graphs",
     "knn_graph",
     "nn",
     "ops",
+    "recipes",
+    "train",
 ]
 
 _HOME = dict.fromkeys(__all__, "jlgcn.graphs")
-_SUBPACKAGES = ("nn", "ops")
+_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
 
 
 def __getattr__(name: str) -> object:

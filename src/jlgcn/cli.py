@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import jlgcn
 
+if TYPE_CHECKING:
+    from jlgcn.recipes import CitationRecipe
+
 app = typer.Typer(
     name="jlgcn",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class PresetName(StrEnum):
+    """The paper's text, or its authors' code."""
+
+    paper = "paper"
+    authors = "authors"
+
+
+class Format(StrEnum):
+    """How a report is printed."""
+
+    table = "table"
+    json = "json"
+
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='See "jlgcn list".')]
+PresetOption = Annotated[
+    PresetName, typer.Option("--preset", help="The paper's text, or its authors' code.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field; may be repeated."),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -27,15 +57,160 @@ def _print_version(wanted: bool) -> None:
 def jlgcn_command(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> None:
     """Learn the graph and the features together, for data whose graph is missing or wrong.
 
-    Begin with "jlgcn doctor", which shows what runs on this machine and how fast.
+    Begin with "jlgcn doctor", which shows what runs on this machine and how fast, or with
+    "jlgcn list", which shows what can be trained.
     """
+
+
+@app.command("list")
+def list_recipes() -> None:
+    """List the recipes: what can be trained, and the number the paper gives for it."""
+    from jlgcn.recipes import RECIPES
+
+    for name, make in RECIPES.items():
+        recipe = make("authors")
+        published = "" if recipe.published is None else f" (published {recipe.published})"
+        typer.echo(f"{name:22} {recipe.place}{published}: {make.__doc__}")
+
+
+@app.command()
+def show(
+    recipe: RecipeName, preset: PresetOption = PresetName.authors, settings: SetOption = None
+) -> None:
+    """Show a recipe: every field that "run --set" can change, and what the paper leaves open."""
+    found, _ = _recipe(recipe, preset, settings)
+    typer.echo(f"{found.name}: {found.place}")
+    if found.published is not None:
+        typer.echo(f"published: {found.published} (best test epoch, mean of 10 seeds)")
+    for name, value in found.configuration().items():
+        if name == "train":
+            for field, setting in value.items():
+                typer.echo(f"  {field} = {setting}")
+        else:
+            typer.echo(f"  {name} = {value}")
+    typer.echo("the paper leaves open:")
+    for line in found.left_open:
+        typer.echo(f"  - {line}")
+
+
+@app.command()
+def run(
+    recipe: RecipeName,
+    preset: PresetOption = PresetName.authors,
+    settings: SetOption = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 1,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for runs and checkpoints.")] = Path("runs"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data.  [default: $JLGCN_DATA]")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch data files that are not there.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from checkpoints of an interrupted run.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads a run; results depend on it in the last bit.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Seeds that run side by side.")] = 1,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="Time between two checkpoints.")
+    ] = 120.0,
+) -> None:
+    """Train a recipe, a seed after the other; finished seeds are not run again.
+
+    Ctrl-C finishes the epoch and leaves a checkpoint; the same command with --resume goes on from
+    it and ends with the same parameters, bit for bit.
+    """
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    found, variant = _recipe(recipe, preset, settings)
+    wanted = range(first_seed, first_seed + seeds)
+    options = {
+        "out": out,
+        "root": data,
+        "download": download,
+        "resume": resume,
+        "variant": variant,
+        "checkpoint_seconds": checkpoint_seconds,
+    }
+    try:
+        if jobs == 1:
+            for seed in wanted:
+                _echo_result(_run_seed(found, seed, threads, True, options))
+            return
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            tasks = [pool.submit(_run_seed, found, s, threads, False, options) for s in wanted]
+            try:
+                for task in as_completed(tasks):
+                    _echo_result(task.result())
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    except KeyboardInterrupt:
+        typer.echo(
+            "stopped; finished seeds are kept, and --resume goes on with the others", err=True
+        )
+        raise typer.Exit(130) from None
+    except (OSError, ValueError) as problem:
+        typer.echo(f"Error: {problem}", err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def record(
+    runs: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of records.")] = Path("results"),
+) -> None:
+    """Gather finished runs into results/RECIPE.jsonl, a line a seed."""
+    from jlgcn.train.result import record as gather
+
+    written = gather(runs, results)
+    if not written:
+        typer.echo(f"no finished runs below {runs}; train some with: jlgcn run RECIPE", err=True)
+        raise typer.Exit(1)
+    for path in written:
+        typer.echo(f"{path}: {len(path.read_text().splitlines())} seeds")
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder of records.")] = Path("results"),
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Print means over seeds with 95 % intervals, beside the published numbers.
+
+    "honest" is the epoch that validation selected; "authors" the best epoch on the test nodes,
+    which nobody can know in advance: it is there to compare with the paper, and for nothing else.
+    """
+    from jlgcn.recipes import RECIPES
+    from jlgcn.train.result import read_records, summarize
+
+    rows = summarize(read_records(results))
+    for row in rows:
+        make = RECIPES.get(row["recipe"])
+        published = make("authors").published if make else None
+        row["published"] = published if row["protocol"] == "authors" else None
+    if form is Format.json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    typer.echo("| recipe | variant | protocol | accuracy | 95 % interval | seeds | published |")
+    typer.echo("| --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        interval = (
+            "" if row["low"] is None else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        )
+        typer.echo(
+            f"| {row['recipe']} | {row['variant']} | {row['protocol']} | {100 * row['mean']:.1f} | "
+            f"{interval} | {row['seeds']} | {row['published'] or ''} |"
+        )
 
 
 @app.command()
@@ -77,12 +252,65 @@ def doctor(
     )
     for each in devices:
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
-            report = examine(each, dtype, num_nodes=nodes)
+            examined = examine(each, dtype, num_nodes=nodes)
             typer.echo(
-                f"| {report.device} | {report.dtype} | {report.kernel} | {report.error:.1e} | "
-                f"{report.seconds:.4f} | {report.seconds_blocks:.4f} | "
-                f"{report.seconds / report.seconds_blocks:.2f} |"
+                f"| {examined.device} | {examined.dtype} | {examined.kernel} | "
+                f"{examined.error:.1e} | {examined.seconds:.4f} | {examined.seconds_blocks:.4f} | "
+                f"{examined.seconds / examined.seconds_blocks:.2f} |"
             )
+
+
+def _recipe(
+    name: str, preset: PresetName, settings: list[str] | None
+) -> tuple[CitationRecipe, str]:
+    """Return the recipe with its settings, and a name for what they change."""
+    from jlgcn.recipes import get_recipe, with_settings
+
+    changes: dict[str, str] = {}
+    for setting in settings or []:
+        field, equals, value = setting.partition("=")
+        if not equals:
+            raise typer.BadParameter(
+                f"{setting!r} is not of the form FIELD=VALUE; write for example epochs=3",
+                param_hint="--set",
+            )
+        changes[field.strip()] = value.strip()
+    try:
+        recipe = with_settings(get_recipe(name, preset.value), changes)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    shown = {k: v for k, v in changes.items() if k != "protocol"}
+    if preset is not PresetName.authors:
+        shown = {"preset": preset.value} | shown
+    return recipe, " ".join(f"{key}={value}" for key, value in shown.items())
+
+
+def _run_seed(
+    recipe: CitationRecipe,
+    seed: int,
+    threads: int | None,
+    progress: bool,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    import torch
+
+    from jlgcn.recipes import run_seed
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return run_seed(recipe, seed, progress=progress, **options)
+
+
+def _echo_result(result: dict[str, Any]) -> None:
+    best = result["best_test_accuracy"]
+    epochs = result["configuration"]["train"]["epochs"]
+    typer.echo(
+        f"{result['recipe']} seed {result['seed']}: validation {100 * result['val_accuracy']:.1f} "
+        f"in epoch {result['best_epoch']}, test {100 * result['test_accuracy']:.1f}"
+        + ("" if best is None else f" (best test epoch, for comparison only: {100 * best:.1f})")
+        + f"; {result['seconds'] / epochs:.2f} s an epoch, "
+        f"peak {result['peak_bytes'] / 2**30:.2f} GiB"
+    )
 
 
 def main() -> None:

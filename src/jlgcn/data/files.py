@@ -36,13 +36,13 @@ def read_verified(path: Path, sha256: str) -> bytes:
         content = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is not there; set JLGCN_DATA (or root=) to the folder that has "
-            f"{path.parent.name}/{path.name}, or pass download=True"
+            f"{path} is not there; set JLGCN_DATA (or root=, --data) to the folder that has "
+            f"{path.parent.name}/{path.name}, or fetch it (download=True, --download)"
         ) from None
     found = sha256_of(content)
     if found != sha256:
         raise ValueError(
             f"{path} is not the published file: its SHA-256 is {found[:16]}… where {sha256[:16]}… "
-            "was expected; delete it and get it again (download=True)"
+            "was expected; delete it and get it again (download=True, --download)"
         )
     return content

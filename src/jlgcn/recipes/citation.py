@@ -74,9 +74,11 @@ def pubmed_10k(preset: Preset = "authors") -> CitationRecipe:
     )
 
 
-def load(recipe: CitationRecipe, seed: int, root: Path | None = None) -> NodeData:
+def load(
+    recipe: CitationRecipe, seed: int, root: Path | None = None, *, download: bool = False
+) -> NodeData:
     """Return the data of a recipe, with what it asks to be missing."""
-    data = load_planetoid(recipe.dataset, root)
+    data = load_planetoid(recipe.dataset, root, download=download)
     if recipe.num_others is not None:
         data = subsample(data, recipe.num_others)
     if recipe.edges_missing > 0:
@@ -95,6 +97,7 @@ def run_seed(
     *,
     out: Path,
     root: Path | None = None,
+    download: bool = False,
     resume: bool = False,
     progress: bool = False,
     variant: str = "",
@@ -107,6 +110,7 @@ def run_seed(
         seed: of everything random.
         out: folder of runs; this one is in ``<recipe>/<configuration>/seed-<n>`` below it.
         root: folder of the data; None for JLGCN_DATA.
+        download: fetch data files that are not there.
         resume: go on from the checkpoint of an interrupted run, instead of refusing.
         progress: show a bar.
         variant: what distinguishes the configuration from the recipe's own, for people.
@@ -123,7 +127,7 @@ def run_seed(
             f"{folder} has checkpoints of an interrupted run; add --resume to go on from them, or "
             "delete the folder to begin anew"
         )
-    data = load(recipe, seed, root)
+    data = load(recipe, seed, root, download=download)
     x = normalize_rows(data.x)
 
     def make_model() -> JLGCN:

@@ -21,6 +21,7 @@ from jlgcn.data import NodeData
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
+from jlgcn.train.interrupt import deferred_interruption
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def fit(
         config: how to train.
         seed: of everything random.
         checkpoints: folder for checkpoints; a run that finds one goes on from it, and ends with the
-            same parameters, bit for bit, as if nothing had happened. None for none.
+            same parameters, bit for bit, as if nothing had happened. Ctrl-C and SIGTERM wait for
+            the end of the epoch and leave one. None for none.
         checkpoint_seconds: time between two checkpoints.
         progress: show a bar, where there is a terminal.
         label: what the bar is called.
@@ -140,7 +142,7 @@ def fit(
         disable=None if progress else True,
         dynamic_ncols=True,
     )
-    with bar:
+    with bar, deferred_interruption() as interruption:
         while run.epoch < config.epochs:
             loss = _train_epoch(run, data, x, graph, config)
             row = _validate(run, data, x, graph, config)
@@ -149,9 +151,12 @@ def fit(
             run.seconds = before + time.perf_counter() - started
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
             bar.update()
-            if checkpoints is not None and time.perf_counter() - saved > checkpoint_seconds:
+            is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
+            if checkpoints is not None and is_due:
                 run.save(checkpoints)
                 saved = time.perf_counter()
+            if interruption.signal:
+                interruption.raise_it()
     if checkpoints is not None:
         run.save(checkpoints)
 

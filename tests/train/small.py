@@ -1,0 +1,53 @@
+"""A small problem of two classes, and a program that trains on it: what is killed in the tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from jlgcn.data import NodeData
+from jlgcn.data.node_data import both_directions
+from jlgcn.nn import JLGCN
+from jlgcn.train import FitResult, TrainConfig, fit
+
+
+def small_data(num_nodes: int = 120) -> NodeData:
+    generator = torch.Generator().manual_seed(7)
+    y = torch.arange(num_nodes) % 2
+    x = torch.randn(num_nodes, 6, generator=generator) + 1.5 * y.unsqueeze(-1)
+    edges = torch.randint(0, num_nodes, (2, 2 * num_nodes), generator=generator)
+    edges = edges[:, y[edges[0]] == y[edges[1]]]
+    return NodeData(
+        name="small",
+        x=x,
+        y=y,
+        edge_index=both_directions(edges, num_nodes),
+        train=torch.arange(10),
+        val=torch.arange(10, 40),
+        test=torch.arange(40, num_nodes),
+        sha256="small",
+    )
+
+
+def train_small(
+    seed: int, epochs: int, checkpoints: Path | None = None, *, trace_test: bool = False
+) -> tuple[torch.nn.Module, FitResult]:
+    data = small_data()
+    return fit(
+        lambda: JLGCN(6, 8, 2, rank=3),
+        data,
+        data.x,
+        data.graph(),
+        TrainConfig(epochs=epochs, lr=0.02, lr_step=20, trace_test=trace_test),
+        seed=seed,
+        checkpoints=checkpoints,
+        checkpoint_seconds=0,
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    _, result = train_small(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    print(result.parameter_sha256)

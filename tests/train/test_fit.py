@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from jlgcn.graphs import Graph
+from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
+from jlgcn.train.fit import Best
+from tests.train.small import small_data, train_small
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Oracle(nn.Module):
+    """Knows labels of chosen nodes, in some epochs; its accuracy is known in every epoch."""
+
+    def __init__(self, plan: list[list[int]]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.register_buffer("epoch", torch.tensor(-1))
+        self.epoch: Tensor
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        if self.training:
+            self.epoch += 1
+        y = small_data().y
+        logits = 5.0 * nn.functional.one_hot(1 - y, 2) + self.weight
+        known = torch.tensor(self.plan[int(self.epoch)], dtype=torch.int64)
+        return logits.index_copy(0, known, 5.0 * nn.functional.one_hot(y[known], 2) + self.weight)
+
+
+def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
+    data = small_data()
+    config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9, trace_test=trace_test)
+    return fit(lambda: Oracle(plan), data, data.x, data.graph(), config, seed=0)[1]
+
+
+def test_validation_selects_and_test_does_not() -> None:
+    # Epoch 1 is best on validation (nodes 10 to 39), epoch 2 on test (40 to 119).
+    plan = [[10], [10, 11, 12, 40], [10, *range(40, 120)]]
+    result = run_oracle(plan, trace_test=True)
+    assert result.best_epoch == 1
+    assert result.val_accuracy == pytest.approx(3 / 30)
+    assert result.test_accuracy == pytest.approx(1 / 80)
+    assert result.best_test_accuracy == 1
+
+
+def test_test_nodes_are_not_traced_unless_asked() -> None:
+    result = run_oracle([[10], [11]])
+    assert result.best_test_accuracy is None
+    assert all("test_accuracy" not in row for row in result.history)
+
+
+def test_tracing_test_nodes_changes_nothing_else() -> None:
+    plain, traced = train_small(3, 15)[1], train_small(3, 15, trace_test=True)[1]
+    assert plain.parameter_sha256 == traced.parameter_sha256
+    assert plain.test_accuracy == traced.test_accuracy
+
+
+def test_equal_accuracy_is_decided_by_loss_then_by_time() -> None:
+    best = Best(3, 0.8, 0.5)
+    assert best.is_beaten_by(0.81, 9.0)
+    assert best.is_beaten_by(0.8, 0.4)
+    assert not best.is_beaten_by(0.8, 0.5)
+    assert not best.is_beaten_by(0.79, 0.1)
+
+
+def test_it_learns() -> None:
+    model, result = train_small(0, 60)
+    assert result.test_accuracy > 0.9
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+    assert not model.training
+    assert result.seconds > 0
+    assert result.peak_bytes > 10**7
+
+
+def test_the_same_seed_twice_is_the_same_to_the_bit() -> None:
+    assert train_small(1, 10)[1].parameter_sha256 == train_small(1, 10)[1].parameter_sha256
+    assert train_small(1, 10)[1].parameter_sha256 != train_small(2, 10)[1].parameter_sha256
+
+
+def test_the_rate_decays_in_steps() -> None:
+    config = TrainConfig(lr=0.1, lr_step=100, lr_decay=0.5)
+    assert [config.rate(e) for e in (0, 99, 100, 250)] == [0.1, 0.1, 0.05, 0.025]
+
+
+def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
+    class Infinite(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((2,), float("inf")))
+
+        def forward(self, x: Tensor, graph: Graph) -> Tensor:
+            return x[:, :2] * self.weight
+
+    data, config = small_data(), TrainConfig(epochs=1, glr_weight=0)
+    with pytest.raises(FloatingPointError, match="in epoch 0; use a smaller lr or glr_weight"):
+        fit(Infinite, data, data.x, data.graph(), config, seed=0)
+
+
+def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
+    train_small(0, 3, tmp_path)
+    with pytest.raises(ValueError, match=r"are of another run.*choose another folder"):
+        train_small(1, 3, tmp_path)
+
+
+@pytest.mark.usefixtures("_one_thread")
+def test_ten_of_ten_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    epochs = 150
+    chance = random.Random(0)
+    for seed in range(10):
+        folder = tmp_path / str(seed)
+        command = [sys.executable, "-m", "tests.train.small", str(seed), str(epochs), str(folder)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            while not (folder / "LATEST").exists():
+                assert process.poll() is None
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0, 0.7))
+            process.kill()
+        state = load_checkpoint(folder)
+        assert state is not None
+        assert 0 < state[1]["epoch"] < epochs, "it was too late to kill it"
+        resumed = train_small(seed, epochs, folder)[1]
+        assert resumed.parameter_sha256 == train_small(seed, epochs)[1].parameter_sha256
+        assert len(resumed.history) == epochs
+
+
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-m", "tests.train.small", "0", "100000", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "LATEST").exists():
+            time.sleep(0.01)
+        start = time.perf_counter()
+        process.send_signal(number)
+        returned = process.wait()
+        assert time.perf_counter() - start < 10
+    assert returned in (code, -number)  # Python ends by the signal itself after Ctrl-C
+    assert load_checkpoint(tmp_path) is not None
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_two_seeds_side_by_side_are_the_same_as_one_after_the_other(tmp_path: Path) -> None:
+    def start(seed: int, folder: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.train.small", str(seed), "30", str(folder)]
+        return subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+
+    together = [start(seed, tmp_path / f"together-{seed}") for seed in (0, 1)]
+    side_by_side = [process.communicate()[0] for process in together]
+    in_turn = [start(seed, tmp_path / f"turn-{seed}").communicate()[0] for seed in (0, 1)]
+    assert side_by_side == in_turn
+    assert side_by_side[0] != side_by_side[1]
