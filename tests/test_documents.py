@@ -21,7 +21,7 @@ def cases() -> dict[str, dict[str, float]]:
 
 
 def test_the_readme_runs_as_written() -> None:
-    assert run_blocks((ROOT / "README.md").read_text()) == 2
+    assert run_blocks((ROOT / "README.md").read_text()) == 3
 
 
 def test_a_wrong_output_is_noticed() -> None:

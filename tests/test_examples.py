@@ -1,0 +1,51 @@
+"""Examples run as a user would run them, if for fewer epochs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.real import DATA, needs_data
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        env=os.environ | {"JLGCN_DATA": str(DATA)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_data
+def test_cora() -> None:
+    output = run("cora.py", "--epochs", "3")
+    assert "2,708 nodes, 5,278 edges" in output
+    assert output.count("paper ") == 5
+
+
+def test_before_gcnconv() -> None:
+    output = run("before_gcnconv.py", "--epochs", "3")
+    assert [line.split()[0] for line in output.splitlines()] == [
+        "GCNConv",
+        "GCN2Conv",
+        "TransformerConv",
+    ]
+
+
+def test_no_graph() -> None:
+    assert "JLGCN without a graph" in run("no_graph.py", "--epochs", "3")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
