@@ -77,7 +77,7 @@ def test_a_file_arrives(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_wrong_hash_leaves_nothing_and_is_not_tried_again(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is not the published file.*nothing was kept"):
+    with pytest.raises(ValueError, match=r"is not the published file.*nothing was kept"):
         fetch(server, tmp_path, sha256="0" * 64)
     assert not list((tmp_path / "deep").iterdir())
     assert len(server.requests) == 1
@@ -95,9 +95,7 @@ def test_a_cut_connection_is_taken_up_again(
 
 def test_what_has_arrived_waits_for_the_next_call(server: Server, tmp_path: Path) -> None:
     server.cut_after, server.cuts_left = 50_000, 3
-    with pytest.raises(
-        ConnectionError, match="after 3 tries.*call again: what has arrived is kept"
-    ):
+    with pytest.raises(ConnectionError, match=r"after 3 tries.*call again: what has"):
         fetch(server, tmp_path)
     assert (tmp_path / "deep" / "file.part").stat().st_size == 150_000
     assert not (tmp_path / "deep" / "file").exists()
