@@ -247,6 +247,14 @@ class GraphContract(ABC):
             assert largest_difference(graph @ x, matrix @ x) < 1e-12
             graph.normalized() @ x
 
+    def test_inference_mode_does_not_spoil_later_training(self) -> None:
+        graph = self.graph_and_matrix()[0].detach()
+        with torch.inference_mode():
+            graph.degree()
+        x = points(NUM_NODES, CHANNELS, grad=True)
+        (graph.normalized() @ x).sum().backward()
+        assert x.grad is not None
+
     def test_compiles_without_graph_breaks(self) -> None:
         torch.compiler.reset()
         graph = self.graph_and_matrix()[0].detach()

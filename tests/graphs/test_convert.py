@@ -76,6 +76,7 @@ def test_edge_features_of_several_columns_are_not_weights() -> None:
 def test_a_graph_is_returned_as_it_is() -> None:
     graph = KernelGraph(points(4, 2))
     assert as_graph(graph, 4) is graph
+    assert as_graph(graph, 4, dtype=torch.float64, device="cpu") is graph
     assert as_graph(graph, 4, dtype=torch.float32).dtype == torch.float32
 
 

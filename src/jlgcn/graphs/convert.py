@@ -64,9 +64,9 @@ def as_graph(
             f"the graph has {converted.num_nodes} nodes but {num_nodes} are needed; pass the graph "
             "of the same nodes, or None for no graph"
         )
-    if isinstance(graph, Graph) and dtype is None and device is None:
-        return graph
-    return converted.to(device=device, dtype=dtype)
+    has_dtype = dtype is None or dtype == converted.dtype
+    has_device = device is None or torch.device(device) == converted.device
+    return converted if has_dtype and has_device else converted.to(device=device, dtype=dtype)
 
 
 def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # noqa: ANN401

@@ -88,9 +88,13 @@ class Graph(ABC):
         anew at each call: a kept result would belong to an earlier backward pass, or to weights
         that an optimizer has changed since.
         """
+        if torch.compiler.is_compiling():
+            return self._compute_degree()
         tensors = self._tensors()
         records = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        if records or torch.compiler.is_compiling() or any(t.is_inference() for t in tensors):
+        # What is made in inference mode can never take part in a backward pass, so it is not kept.
+        infers = torch.is_inference_mode_enabled() or any(t.is_inference() for t in tensors)
+        if records or infers:
             return self._compute_degree()
         versions = tuple(t._version for t in tensors)
         if self._degree_cache is None or self._degree_cache[0] != versions:

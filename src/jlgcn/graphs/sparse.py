@@ -96,10 +96,7 @@ class SparseGraph(Graph):
         check_edge_index(edge_index, z.shape[0])
         loops = torch.arange(z.shape[0], device=z.device)
         row, col = torch.cat([edge_index, loops.expand(2, -1)], -1)
-        return cls._from_kernel(z, symmetric_pattern(row, col, z.shape[0]))
-
-    @classmethod
-    def _from_kernel(cls, z: Tensor, pattern: Pattern) -> Self:
+        pattern = symmetric_pattern(row, col, z.shape[0])
         distance = edge_squared_distance(pattern, z.to(compute_dtype(z)))
         return cls.from_pattern(pattern, (-distance).exp())
 
