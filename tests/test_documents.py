@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jlgcn.train.result import read_records, summarize
 from tests.run_readme import run_blocks
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +48,22 @@ def test_the_readmes_figures_are_the_measured_ones(row: str, case: str) -> None:
     measured = cases()[case]
     assert seconds == f"{measured['forward_backward_seconds']:.2f} s"
     assert peak == f"{measured['peak_bytes'] / 2**20:,.0f} MiB"
+
+
+def test_the_readmes_accuracies_are_the_recorded_ones() -> None:
+    text = (ROOT / "README.md").read_text()
+    rows = [row for row in summarize(read_records(ROOT / "results")) if row["variant"] == ""]
+    assert rows
+    for row in rows:
+        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        mean = f"{100 * row['mean']:.1f}"
+        start = f"| {row['recipe']} | {row['protocol']} | {mean} | {interval} | {row['seeds']} |"
+        assert start in text
+    pubmed = json.loads((ROOT / "results/citation/pubmed.jsonl").read_text().splitlines()[0])
+    epochs = pubmed["configuration"]["train"]["epochs"]
+    seconds, peak = pubmed["seconds"] / epochs, pubmed["peak_bytes"] / 2**30
+    assert f"{seconds:.1f} s an epoch on two threads, peak {peak:.2f} GiB" in text
+    assert pubmed["threads"] == 2
 
 
 def test_the_committed_figures_are_those_that_were_asked_for() -> None:
