@@ -1,7 +1,7 @@
 """No graph at all: 1,797 images of digits, 100 labels, JLGCN on the exact graph of all pairs.
 
-Beside it a logistic regression on the same labels, which needs no graph: the one to beat. The settings
-were picked among a handful by the very labels counted below, so the lead shown is no result.
+Beside it a logistic regression on the same labels, which needs no graph: the one to beat. The
+settings were picked among a handful by the very labels counted below, so a lead is no result.
 """
 
 import argparse
