@@ -64,6 +64,22 @@ class GraphContract(ABC):
         x = points(4, 2, NUM_NODES, CHANNELS)
         assert largest_difference(graph @ x, matrix @ x) < 1e-12
 
+    def test_some_rows_of_a_product(self, batch: tuple[int, ...]) -> None:
+        tensors = self.tensors(batch)
+        x = points(*batch, NUM_NODES, CHANNELS, grad=True)
+        rows = torch.tensor([5, 0, 5])
+        got = self.build(*tensors).matmul(x, rows)
+        expected = (self.matrix(*tensors) @ x)[..., rows, :]
+        assert largest_difference(got, expected) < 1e-12
+        weight = torch.cos(torch.arange(got.numel(), dtype=F64)).view(got.shape)
+        options = {"allow_unused": True, "materialize_grads": True}
+        for left, right in zip(
+            grad(got, (*tensors, x), weight, **options),
+            grad(expected, (*tensors, x), weight, **options),
+            strict=True,
+        ):
+            assert largest_difference(left, right) < 1e-11
+
     def test_product_without_columns(self) -> None:
         graph, _ = self.graph_and_matrix()
         assert (graph @ points(NUM_NODES, 0)).shape == (NUM_NODES, 0)

@@ -156,6 +156,19 @@ def test_a_batch_of_graphs_equals_each_alone() -> None:
     assert model.regularizer(together, x).shape == (3,)
 
 
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize("widths", [(4, 3), (4, 9)])
+def test_some_nodes_are_those_of_all(preset: Preset, widths: tuple[int, int]) -> None:
+    model = JLGCN(5, *widths, options=preset).double().eval()
+    x, nodes = points(6, 5), torch.tensor([4, 1])
+    some, everything = model(x, PATH, nodes), model(x, PATH)
+    assert largest_difference(some.logits, everything.logits[nodes]) < 1e-12
+    for got, expected in zip(some.graphs, everything.graphs, strict=True):
+        assert largest_difference(got.to_dense(), expected.to_dense()) < 1e-12
+    left, right = model.regularizer(some, x), model.regularizer(everything, x)
+    assert largest_difference(left, right) < 1e-12
+
+
 def test_knn_with_all_neighbours_is_exact() -> None:
     exact = JLGCN(5, 4, 3, backend="exact").double().eval()
     knn = JLGCN(5, 4, 3, backend="knn", num_neighbors=5).double().eval()

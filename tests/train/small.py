@@ -40,8 +40,9 @@ def train_small(
         data,
         data.x,
         data.graph(),
-        TrainConfig(epochs=epochs, lr=0.02, lr_step=20, trace_test=trace_test),
+        TrainConfig(epochs=epochs, lr=0.02, lr_step=20),
         seed=seed,
+        trace_test=trace_test,
         checkpoints=checkpoints,
         checkpoint_seconds=0,
     )

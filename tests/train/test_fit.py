@@ -50,8 +50,16 @@ class Oracle(nn.Module):
 
 def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
     data = small_data()
-    config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9, trace_test=trace_test)
-    return fit(lambda: Oracle(plan), data, data.x, data.graph(), config, seed=0)[1]
+    config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9)
+    return fit(
+        lambda: Oracle(plan),
+        data,
+        data.x,
+        data.graph(),
+        config,
+        seed=0,
+        trace_test=trace_test,
+    )[1]
 
 
 def test_validation_selects_and_test_does_not() -> None:

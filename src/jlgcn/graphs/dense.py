@@ -44,11 +44,12 @@ class DenseGraph(Graph):
         """Shape of the weights."""
         return self.weight.shape
 
-    def matmul(self, x: Tensor) -> Tensor:
+    def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the matrix product."""
         dtype = compute_dtype(self.weight, x)
+        weight = self.weight if rows is None else self.rows(rows)
         with no_autocast(x.device):
-            return (self.weight.to(dtype) @ x.to(dtype)).to(x.dtype)
+            return (weight.to(dtype) @ x.to(dtype)).to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows of the weights."""

@@ -51,8 +51,12 @@ class Graph(ABC):
     def matmul(
         self,
         x: Tensor,  # (*batch, N, C)
-    ) -> Tensor:  # (*batch, N, C)
-        """Return A x, in the dtype of x; sums are formed in float32 or better."""
+        rows: Tensor | None = None,  # (M,), int64
+    ) -> Tensor:  # (*batch, N, C), or (*batch, M, C)
+        """Return A x, or only some rows of it, which costs less by as much.
+
+        The result has the dtype of x; sums are formed in float32 or better.
+        """
 
     @abstractmethod
     def rows(
@@ -279,10 +283,10 @@ class SumGraph(Graph):
         """Shape of the matrix, with the batch dimensions of all parts."""
         return common_batch(*(part.shape for part in self.parts))
 
-    def matmul(self, x: Tensor) -> Tensor:
+    def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the sum of the parts' products."""
         wide = x.to(compute_dtype(x))  # half precision would round every summand
-        return _total([part.matmul(wide) for part in self.parts]).to(x.dtype)
+        return _total([part.matmul(wide, rows) for part in self.parts]).to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return the sum of the parts' rows."""
@@ -328,10 +332,11 @@ class ScaledGraph(Graph):
         batch = common_batch(self.base.shape[:-2], self.scale.shape[:-1])
         return torch.Size((*batch, *self.base.shape[-2:]))
 
-    def matmul(self, x: Tensor) -> Tensor:
+    def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return s ⊙ A (s ⊙ x)."""
         scale = self.scale.unsqueeze(-1)
-        return (scale * self.base.matmul(scale * x)).to(x.dtype)
+        row_scale = scale if rows is None else scale.index_select(-2, rows)
+        return (row_scale * self.base.matmul(scale * x, rows)).to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return s_i a_ij s_j for the rows in `index`."""

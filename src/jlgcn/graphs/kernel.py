@@ -66,10 +66,14 @@ class KernelGraph(Graph):
             batch = common_batch(batch, self.valid.shape[:-1])
         return torch.Size((*batch, self.z.shape[-2], self.z.shape[-2]))
 
-    def matmul(self, x: Tensor) -> Tensor:
-        """Return the product with the kernel, by one pass over all pairs."""
-        product, _ = kernel_matmul(self._points(), self.z, x, self.valid, method=self.method)
-        return product if self.valid is None else product * self.valid.unsqueeze(-1)
+    def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the product with the kernel, by one pass over all pairs with these rows."""
+        points, valid = self._points(), self.valid
+        if rows is not None:
+            points = points.index_select(-2, rows)
+            valid = None if valid is None else valid.index_select(-1, rows)
+        product, _ = kernel_matmul(points, self.z, x, self.valid, method=self.method)
+        return product if valid is None else product * valid.unsqueeze(-1)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return weights formed from differences: exactly 1 for a node with itself."""

@@ -110,15 +110,19 @@ class SparseGraph(Graph):
         """Shape of the matrix, (N, N)."""
         return torch.Size((self.pattern.num_nodes, self.pattern.num_nodes))
 
-    def matmul(self, x: Tensor) -> Tensor:
-        """Return the product; the batch of x, if any, is multiplied as more columns."""
+    def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the product; the batch of x, if any, is multiplied as more columns.
+
+        Here some rows cost as much as all.
+        """
         dtype = compute_dtype(self.weight, x)
         columns = x.to(dtype).movedim(-2, 0)  # (N, *batch, C)
         num_columns = math.prod(columns.shape[1:])
         product = csr_matmul(
             self.pattern, self.weight.to(dtype), columns.reshape(self.num_nodes, num_columns)
         )
-        return product.view(columns.shape).movedim(0, -2).to(x.dtype)
+        product = product.view(columns.shape).movedim(0, -2).to(x.dtype)
+        return product if rows is None else product.index_select(-2, rows)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows, with zeros where there is no edge."""

@@ -95,7 +95,8 @@ class JLGCNConv(nn.Module):
         graph: Graph,
         learned: Graph,
         graph_degree: Tensor | None = None,  # (*batch, N)
-    ) -> tuple[Tensor, Graph, Tensor]:  # (*batch, N, out_channels), (*batch, N, N), (*batch, N)
+        nodes: Tensor | None = None,  # (M,), int64
+    ) -> tuple[Tensor, Graph, Tensor | None]:  # (*batch, N or M, out_channels), …, (*batch, N)
         """Add a learned graph to `graph`, normalise, convolve: the layer without its learning.
 
         Args:
@@ -103,10 +104,12 @@ class JLGCNConv(nn.Module):
             graph: the graph so far.
             learned: the graph to add.
             graph_degree: degrees of `graph`, where they are known.
+            nodes: where only these nodes' new features are wanted, because no layer follows.
 
         Returns:
             New features, the graph they were convolved with, and its degrees, which come with the
-            product for one more column and spare the next layer a pass over all pairs.
+            product for one more column and spare the next layer a pass over all pairs; with
+            `nodes`, no degrees.
         """
         options = self.options
         if options.normalize_learned:
@@ -116,8 +119,12 @@ class JLGCNConv(nn.Module):
         # The same product in either order; the graph's part costs as many columns as it is given.
         narrows = self.out_channels <= self.in_channels
         columns = self.lin(x) if narrows else x
-        product = total @ torch.cat([columns, torch.ones_like(columns[..., :1])], -1)
-        out, total_degree = product[..., :-1], product[..., -1]
+        total_degree: Tensor | None = None
+        if nodes is None:
+            product = total @ torch.cat([columns, torch.ones_like(columns[..., :1])], -1)
+            out, total_degree = product[..., :-1], product[..., -1]
+        else:
+            out = total.matmul(columns, nodes)
         out = out if narrows else self.lin(out)
         return out if self.bias is None else out + self.bias, total, total_degree
 

@@ -20,7 +20,7 @@ class JLGCNOutput(NamedTuple):
     r"""What the network makes of a graph and features.
 
     Attributes:
-        logits: scores of the classes, (\*batch, N, out_channels).
+        logits: scores of the classes, (\*batch, N, out_channels), or of the nodes asked for only.
         features: input of every layer as its graph saw it, and nothing behind the last.
         learned: the kernel A* that every layer learned, not normalised.
         graphs: the graph that every layer convolved with.
@@ -55,8 +55,10 @@ class JLGCN(nn.Module):
     Shapes:
         - x: (\*batch, N, in_channels)
         - graph: anything that :func:`jlgcn.as_graph` reads; None for no graph
+        - nodes: (M,), int64; None for all
 
     Cost: layer l takes one or two degrees and l products with learned graphs; memory grows with N.
+    With `nodes` the last layer's products are of M rows only.
 
     Example:
         >>> model = JLGCN(8, 16, 3).eval()
@@ -110,8 +112,16 @@ class JLGCN(nn.Module):
         self,
         x: Tensor,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
+        nodes: Tensor | None = None,  # (M,), int64
     ) -> JLGCNOutput:
-        """Return logits, and the features and graphs of every layer."""
+        """Return logits, and the features and graphs of every layer.
+
+        Args:
+            x: features.
+            graph: the given graph.
+            nodes: the nodes whose logits are wanted, as a loss or an accuracy needs a few; None
+                for all.
+        """
         current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         degree: Tensor | None = None
         features: list[Tensor] = []
@@ -125,7 +135,10 @@ class JLGCN(nn.Module):
             dropped = functional.dropout(x, share, self.training)
             seen = dropped if self.options.graph_after_dropout else x
             learned = conv.learner(seen, current)
-            x, current, degree = conv.convolve(dropped, current, learned, degree)
+            is_last = index == len(self.convs) - 1
+            x, current, degree = conv.convolve(
+                dropped, current, learned, degree, nodes if is_last else None
+            )
             features.append(seen)
             learned_graphs.append(learned)
             graphs.append(current)

@@ -85,7 +85,7 @@ def with_settings(recipe: CitationRecipe, settings: dict[str, str]) -> CitationR
         3
     """
     own = {f.name for f in dataclasses.fields(recipe)}.difference(_FIXED)
-    training = {f.name for f in dataclasses.fields(TrainConfig)} - {"trace_test"}
+    training = {f.name for f in dataclasses.fields(TrainConfig)}
     for name, text in settings.items():
         if name in own:
             recipe = dataclasses.replace(recipe, **{name: _parse(CitationRecipe, name, text)})

@@ -36,8 +36,6 @@ class TrainConfig:
         weight_decay: L2 penalty of Adam.
         glr_weight: weight λ of the graph Laplacian regularizer; 0 leaves it out.
         glr_probes: random directions in place of the features it smooths; None for all features.
-        trace_test: look at the test nodes after every epoch, as the paper's authors do. Only for
-            their protocol: the best of these is reported apart, and selection never sees it.
     """
 
     epochs: int = 500
@@ -47,7 +45,6 @@ class TrainConfig:
     weight_decay: float = 5e-4
     glr_weight: float = 1e-4
     glr_probes: int | None = 16
-    trace_test: bool = False
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
@@ -100,6 +97,7 @@ def fit(
     config: TrainConfig,
     *,
     seed: int,
+    trace_test: bool = False,
     checkpoints: Path | None = None,
     checkpoint_seconds: float = 120.0,
     progress: bool = False,
@@ -109,12 +107,14 @@ def fit(
 
     Args:
         make_model: returns the network, called after the seed is set. It is called with features
-            and a graph, and returns logits or :class:`jlgcn.nn.JLGCNOutput`.
+            and a graph and returns logits, or is a :class:`jlgcn.nn.JLGCN`.
         data: labels and split.
         x: features, which may be scaled.
         graph: the given graph, which may be incomplete.
         config: how to train.
         seed: of everything random.
+        trace_test: look at the test nodes after every epoch, as the paper's authors do. Only for
+            their protocol: the best of these is reported apart, and selection never sees it.
         checkpoints: folder for checkpoints; a run that finds one goes on from it, and ends with the
             same parameters, bit for bit, as if nothing had happened. Ctrl-C and SIGTERM wait for
             the end of the epoch and leave one. None for none.
@@ -129,9 +129,13 @@ def fit(
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     run = _Run(model, optimizer)
     if checkpoints is not None:
-        run.resume(
-            checkpoints, identity={"config": asdict(config), "seed": seed, "data": data.sha256}
-        )
+        identity = {
+            "config": asdict(config),
+            "trace_test": trace_test,
+            "seed": seed,
+            "data": data.sha256,
+        }
+        run.resume(checkpoints, identity)
     started = saved = time.perf_counter()
     before = run.seconds
     bar = tqdm(
@@ -145,7 +149,7 @@ def fit(
     with bar, deferred_interruption() as interruption:
         while run.epoch < config.epochs:
             loss = _train_epoch(run, data, x, graph, config)
-            row = _validate(run, data, x, graph, config)
+            row = _validate(run, data, x, graph, trace_test)
             run.history.append({"epoch": run.epoch, "loss": loss, **row})
             run.epoch += 1
             run.seconds = before + time.perf_counter() - started
@@ -161,12 +165,12 @@ def fit(
         run.save(checkpoints)
 
     model.load_state_dict(run.best_state)
-    logits = _logits(_forward(model, x, graph))
-    best_test = max(row["test_accuracy"] for row in run.history) if config.trace_test else None
+    _, test_logits = _evaluate(model, data, x, graph)
+    best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
     return model, FitResult(
         best_epoch=run.best.epoch,
         val_accuracy=run.best.val_accuracy,
-        test_accuracy=_accuracy(logits, data.y, data.test),
+        test_accuracy=_accuracy(test_logits, data.y[data.test]),
         best_test_accuracy=best_test,
         seconds=run.seconds,
         peak_bytes=_peak_bytes(),
@@ -233,9 +237,10 @@ def _train_epoch(run: _Run, data: NodeData, x: Tensor, graph: Graph, config: Tra
     run.model.train()
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
-    output = run.model(x, graph)
-    loss = cross_entropy(_logits(output)[data.train], data.y[data.train])
-    if config.glr_weight > 0 and isinstance(run.model, JLGCN):
+    logits, output = _logits(run.model, x, graph, data.train)
+    loss = cross_entropy(logits, data.y[data.train])
+    if config.glr_weight > 0 and output is not None:
+        assert isinstance(run.model, JLGCN)
         glr = run.model.regularizer(output, x, probes=config.glr_probes)
         loss = loss + config.glr_weight * glr
     run.optimizer.zero_grad()
@@ -250,34 +255,46 @@ def _train_epoch(run: _Run, data: NodeData, x: Tensor, graph: Graph, config: Tra
 
 
 def _validate(
-    run: _Run, data: NodeData, x: Tensor, graph: Graph, config: TrainConfig
+    run: _Run, data: NodeData, x: Tensor, graph: Graph, trace_test: bool
 ) -> dict[str, float]:
     """Measure the epoch on validation nodes and remember it if it is the best so far."""
-    logits = _logits(_forward(run.model, x, graph))
-    accuracy = _accuracy(logits, data.y, data.val)
-    loss = float(cross_entropy(logits[data.val], data.y[data.val]))
+    logits, test_logits = _evaluate(run.model, data, x, graph)
+    accuracy = _accuracy(logits, data.y[data.val])
+    loss = float(cross_entropy(logits, data.y[data.val]))
     if run.best.is_beaten_by(accuracy, loss):
         run.best = replace(run.best, epoch=run.epoch, val_accuracy=accuracy, val_loss=loss)
         run.best_state = {name: t.detach().clone() for name, t in run.model.state_dict().items()}
     row = {"val_accuracy": accuracy, "val_loss": loss}
-    if config.trace_test:
-        row["test_accuracy"] = _accuracy(logits, data.y, data.test)
+    if trace_test:
+        row["test_accuracy"] = _accuracy(test_logits, data.y[data.test])
     return row
 
 
 @torch.no_grad()
-def _forward(model: nn.Module, x: Tensor, graph: Graph) -> JLGCNOutput | Tensor:
+def _evaluate(model: nn.Module, data: NodeData, x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Return the logits of validation and of test nodes, the latter not always looked at.
+
+    Always of both, because a kernel's last bit depends on how many rows it is asked for, and
+    whether test nodes are traced must not change which epoch is selected.
+    """
     model.eval()
-    output: JLGCNOutput | Tensor = model(x, graph)
-    return output
+    logits, _ = _logits(model, x, graph, torch.cat([data.val, data.test]))
+    return logits[: data.val.shape[0]], logits[data.val.shape[0] :]
 
 
-def _logits(output: JLGCNOutput | Tensor) -> Tensor:
-    return output.logits if isinstance(output, JLGCNOutput) else output
+def _logits(
+    model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor
+) -> tuple[Tensor, JLGCNOutput | None]:
+    """Return the logits of some nodes; of a JLGCN, which computes no others, its output too."""
+    if isinstance(model, JLGCN):
+        output: JLGCNOutput = model(x, graph, nodes)
+        return output.logits, output
+    logits: Tensor = model(x, graph)
+    return logits[nodes], None
 
 
-def _accuracy(logits: Tensor, y: Tensor, nodes: Tensor) -> float:
-    return float((logits[nodes].argmax(-1) == y[nodes]).double().mean())
+def _accuracy(logits: Tensor, y: Tensor) -> float:
+    return float((logits.argmax(-1) == y).double().mean())
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
