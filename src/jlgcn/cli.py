@@ -12,7 +12,7 @@ import typer
 import jlgcn
 
 if TYPE_CHECKING:
-    from jlgcn.recipes import CitationRecipe
+    from jlgcn.recipes import Experiment, Recipe, Variant
 
 app = typer.Typer(
     name="jlgcn",
@@ -23,23 +23,18 @@ app = typer.Typer(
 )
 
 
-class PresetName(StrEnum):
-    """The paper's text, or its authors' code."""
-
-    paper = "paper"
-    authors = "authors"
-
-
 class Format(StrEnum):
     """How a report is printed."""
 
     table = "table"
+    csv = "csv"
     json = "json"
 
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='See "jlgcn list".')]
-PresetOption = Annotated[
-    PresetName, typer.Option("--preset", help="The paper's text, or its authors' code.")
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option("--variant", help='One of the recipe\'s variants, or "all"; may be repeated.'),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -69,31 +64,31 @@ def jlgcn_command(
 
 @app.command("list")
 def list_recipes() -> None:
-    """List the recipes: what can be trained, and the number the paper gives for it."""
+    """List the recipes: the paper's tables and figures, and what is compared in each."""
     from jlgcn.recipes import RECIPES
 
-    for name, make in RECIPES.items():
-        recipe = make("authors")
-        published = "" if recipe.published is None else f" (published {recipe.published})"
-        typer.echo(f"{name:22} {recipe.place}{published}: {make.__doc__}")
+    for recipe in RECIPES.values():
+        published = [v.published for v in recipe.chosen() if v.published is not None]
+        number = f" (published {published[0]:g})" if len(published) == 1 else ""
+        typer.echo(f"{recipe.name:22} {recipe.place}: {recipe.summary}{number}")
+    typer.echo('"jlgcn show RECIPE" tells more; "jlgcn run RECIPE" trains it.')
 
 
 @app.command()
-def show(
-    recipe: RecipeName, preset: PresetOption = PresetName.authors, settings: SetOption = None
-) -> None:
-    """Show a recipe: every field that "run --set" can change, and what the paper leaves open."""
-    found, _ = _recipe(recipe, preset, settings)
-    typer.echo(f"{found.name}: {found.place}")
-    if found.published is not None:
-        typer.echo(f"published: {found.published} (best test epoch, mean of 10 seeds)")
-    for name, value in found.configuration().items():
-        if name == "train":
-            for field, setting in value.items():
-                typer.echo(f"  {field} = {setting}")
-        else:
-            typer.echo(f"  {name} = {value}")
-    typer.echo("the paper leaves open:")
+def show(recipe: RecipeName, variant: VariantOption = None, settings: SetOption = None) -> None:
+    """Show a recipe: its variants, every field that "run --set" can change, and what is open."""
+    found, chosen, _ = _chosen(recipe, variant, settings)
+    typer.echo(f"{found.name}: {found.place}\n{found.summary}\n\nvariants:")
+    for each in found.variants:
+        published = "" if each.published is None else f", published {each.published:g}"
+        is_main = " (runs where none are named)" if each.name in found.main else ""
+        typer.echo(f"  {each.name}{published}{is_main}")
+    first = chosen[0]
+    typer.echo(f"\nsettings of {first.name}:")
+    for name, value in first.experiment.configuration().items():
+        for field, setting in value.items() if name == "train" else [(name, value)]:
+            typer.echo(f"  {field} = {setting}")
+    typer.echo("\nthe paper leaves open:")
     for line in found.left_open:
         typer.echo(f"  - {line}")
 
@@ -101,7 +96,7 @@ def show(
 @app.command()
 def run(
     recipe: RecipeName,
-    preset: PresetOption = PresetName.authors,
+    variant: VariantOption = None,
     settings: SetOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
@@ -123,7 +118,7 @@ def run(
         float, typer.Option(min=0, help="Time between two checkpoints.")
     ] = 120.0,
 ) -> None:
-    """Train a recipe, a seed after the other; finished seeds are not run again.
+    """Train the variants of a recipe, a seed after the other; what is finished is not run again.
 
     Ctrl-C finishes the epoch and leaves a checkpoint; the same command with --resume goes on from
     it and ends with the same parameters, bit for bit.
@@ -131,23 +126,31 @@ def run(
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    found, variant = _recipe(recipe, preset, settings)
-    wanted = range(first_seed, first_seed + seeds)
+    found, chosen, label = _chosen(recipe, variant, settings)
     options = {
+        "recipe": found.name,
         "out": out,
         "root": data,
         "download": download,
         "resume": resume,
-        "variant": variant,
         "checkpoint_seconds": checkpoint_seconds,
     }
+    # Seed by seed over all variants, so that what is interrupted has as many seeds of each.
+    wanted = [
+        (each.experiment, seed, options | {"variant": f"{each.name}{label}"})
+        for seed in range(first_seed, first_seed + seeds)
+        for each in chosen
+    ]
     try:
         if jobs == 1:
-            for seed in wanted:
-                _echo_result(_run_seed(found, seed, threads, True, options))
+            for experiment, seed, keywords in wanted:
+                _echo_result(_run_seed(experiment, seed, threads, True, keywords))
             return
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            tasks = [pool.submit(_run_seed, found, s, threads, False, options) for s in wanted]
+            tasks = [
+                pool.submit(_run_seed, experiment, seed, threads, False, keywords)
+                for experiment, seed, keywords in wanted
+            ]
             try:
                 for task in as_completed(tasks):
                     _echo_result(task.result())
@@ -190,14 +193,16 @@ def report(
     "honest" is the epoch that validation selected; "authors" the best epoch on the test nodes,
     which nobody can know in advance: it is there to compare with the paper, and for nothing else.
     """
-    from jlgcn.recipes import RECIPES
-    from jlgcn.train.result import read_records, summarize
+    from jlgcn.report import summarize
+    from jlgcn.train.result import read_records
 
     rows = summarize(read_records(results))
-    for row in rows:
-        make = RECIPES.get(row["recipe"])
-        published = make("authors").published if make else None
-        row["published"] = published if row["protocol"] == "authors" else None
+    if not rows:
+        typer.echo(
+            f"no records below {results}; train with: jlgcn run RECIPE, then: jlgcn record",
+            err=True,
+        )
+        raise typer.Exit(1)
     if form is Format.json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -260,10 +265,12 @@ def doctor(
             )
 
 
-def _recipe(
-    name: str, preset: PresetName, settings: list[str] | None
-) -> tuple[CitationRecipe, str]:
-    """Return the recipe with its settings, and a name for what they change."""
+def _chosen(
+    name: str, variants: list[str] | None, settings: list[str] | None
+) -> tuple[Recipe, list[Variant], str]:
+    """Return a recipe, its chosen variants with settings, and a label for what these change."""
+    from dataclasses import replace
+
     from jlgcn.recipes import get_recipe, with_settings
 
     changes: dict[str, str] = {}
@@ -276,17 +283,19 @@ def _recipe(
             )
         changes[field.strip()] = value.strip()
     try:
-        recipe = with_settings(get_recipe(name, preset.value), changes)
+        recipe = get_recipe(name)
+        chosen = [
+            replace(variant, experiment=with_settings(variant.experiment, changes))
+            for variant in recipe.chosen(variants)
+        ]
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
-    shown = {k: v for k, v in changes.items() if k != "protocol"}
-    if preset is not PresetName.authors:
-        shown = {"preset": preset.value} | shown
-    return recipe, " ".join(f"{key}={value}" for key, value in shown.items())
+    label = "".join(f" {key}={value}" for key, value in changes.items() if key != "protocol")
+    return recipe, chosen, label
 
 
 def _run_seed(
-    recipe: CitationRecipe,
+    experiment: Experiment,
     seed: int,
     threads: int | None,
     progress: bool,
@@ -298,14 +307,15 @@ def _run_seed(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return run_seed(recipe, seed, progress=progress, **options)
+    return run_seed(experiment, seed, progress=progress, **options)
 
 
 def _echo_result(result: dict[str, Any]) -> None:
     best = result["best_test_accuracy"]
     epochs = result["configuration"]["train"]["epochs"]
+    name = f"{result['recipe']} {result['variant']} seed {result['seed']}"
     typer.echo(
-        f"{result['recipe']} seed {result['seed']}: validation {100 * result['val_accuracy']:.1f} "
+        f"{name}: validation {100 * result['val_accuracy']:.1f} "
         f"in epoch {result['best_epoch']}, test {100 * result['test_accuracy']:.1f}"
         + ("" if best is None else f" (best test epoch, for comparison only: {100 * best:.1f})")
         + f"; {result['seconds'] / epochs:.2f} s an epoch, "

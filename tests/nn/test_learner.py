@@ -142,8 +142,8 @@ def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None
 def test_bad_arguments_are_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="median, random, identity, but it is 'zero'"):
         GraphLearner(3, metric_init="zero")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="auto, exact, knn, but it is 'dense'"):
-        GraphLearner(3, backend="dense")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="auto, exact, knn, dense, but it is 'fast'"):
+        GraphLearner(3, backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rank is 2 and in_channels is 3; set rank=3"):
         GraphLearner(3, rank=2, metric_init="identity")
     with pytest.raises(ValueError, match="x has 4 features but the metric was made for 3"):

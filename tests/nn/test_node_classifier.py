@@ -169,6 +169,40 @@ def test_some_nodes_are_those_of_all(preset: Preset, widths: tuple[int, int]) ->
     assert largest_difference(left, right) < 1e-12
 
 
+def test_one_learned_graph_serves_all_layers() -> None:
+    model = JLGCN(5, 4, 3, num_layers=3, num_learned=1).double().eval()
+    x = points(6, 5)
+    out = model(x, PATH)
+    assert len(out.learned) == len(model.learners) == 1
+    assert all(graph is out.graphs[0] for graph in out.graphs)
+    a, f = out.graphs[0].to_dense(), x
+    for index, conv in enumerate(model.convs):
+        assert isinstance(conv, JLGCNConv)
+        f = leaky_relu(f, 0.2) if index > 0 else f
+        f = a @ conv.lin(f) + conv.bias
+    assert largest_difference(out.logits, f) < 1e-12
+    expected = torch.einsum("ic,ij,jc", x, torch.eye(6, dtype=F64) - a, x)
+    assert largest_difference(model.regularizer(out, x), expected) < 1e-12
+    model.reset_parameters()
+    with pytest.raises(ValueError, match="num_learned must be between 1 and 2"):
+        JLGCN(5, 4, 3, num_learned=3)
+
+
+def test_a_dense_backend_is_exact() -> None:
+    exact, dense = (JLGCN(5, 4, 3, backend=backend).double() for backend in ("exact", "dense"))
+    dense.load_state_dict(exact.state_dict())
+    x = points(6, 5)
+    outputs = [model.eval()(x, PATH) for model in (exact, dense)]
+    assert isinstance(outputs[1].learned[0], DenseGraph)
+    assert largest_difference(outputs[0].logits, outputs[1].logits) < 1e-12
+    gradients = [
+        torch.autograd.grad(out.logits.square().sum(), list(model.parameters()))
+        for model, out in zip((exact, dense), outputs, strict=True)
+    ]
+    for left, right in zip(*gradients, strict=True):
+        assert largest_difference(left, right) < 1e-12
+
+
 def test_knn_with_all_neighbours_is_exact() -> None:
     exact = JLGCN(5, 4, 3, backend="exact").double().eval()
     knn = JLGCN(5, 4, 3, backend="knn", num_neighbors=5).double().eval()

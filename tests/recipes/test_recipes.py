@@ -1,52 +1,121 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from jlgcn.cli import app
-from jlgcn.nn.options import Preset
-from jlgcn.recipes import RECIPES, get_recipe, run_seed, with_settings
-from jlgcn.recipes.citation import load
+from jlgcn.nn import JLGCN
+from jlgcn.recipes import RECIPES, Experiment, Recipe, get_recipe, run_seed, with_settings
+from jlgcn.recipes.experiment import load, make_model
+from jlgcn.train import TrainConfig
+from jlgcn.train.result import read_curves, record
 from tests.data.real import DATA, needs_data
+from tests.train.small import small_data
 
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("preset", ["paper", "authors"])
-def test_every_recipe_names_its_place_and_what_is_open(name: str, preset: Preset) -> None:
-    recipe = get_recipe(name, preset)
-    assert recipe.name == name
-    assert recipe.preset == preset
-    assert "Table" in recipe.place
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_recipe_names_its_place_and_what_is_open(recipe: Recipe) -> None:
+    assert any(word in recipe.place for word in ("Table", "figure", "table"))
     assert recipe.left_open
-    json.dumps(recipe.configuration())
+    assert len({variant.name for variant in recipe.variants}) == len(recipe.variants)
+    assert recipe.chosen()
+    json.dumps([variant.experiment.configuration() for variant in recipe.variants])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "variant"),
+    [(recipe.name, variant.name) for recipe in RECIPES.values() for variant in recipe.variants],
+)
+def test_every_variant_runs_two_epochs_on_a_small_graph(
+    tmp_path: Path, recipe: str, variant: str
+) -> None:
+    experiment = get_recipe(recipe).variant(variant).experiment
+    experiment = replace(experiment, protocol="authors", train=replace(experiment.train, epochs=2))
+    result = run_seed(
+        experiment, 1, recipe=recipe, variant=variant, out=tmp_path, data=small_data()
+    )
+    assert 0 <= result["test_accuracy"] <= result["best_test_accuracy"] <= 1
+    assert (result["recipe"], result["variant"], result["seed"]) == (recipe, variant, 1)
 
 
 def test_the_settings_that_the_paper_states() -> None:
-    recipe = get_recipe("citation/cora", "paper")
-    train = recipe.train
-    assert (recipe.num_layers, recipe.hidden_channels, recipe.rank, recipe.dropout) == (
-        2,
-        16,
-        16,
-        0.5,
-    )
+    experiment = get_recipe("citation/cora").variant("jlgcn, text").experiment
+    train = experiment.train
+    assert experiment.preset == "paper"
+    assert (experiment.num_layers, experiment.hidden_channels) == (2, 16)
+    assert (experiment.rank, experiment.dropout) == (16, 0.5)
     assert (train.epochs, train.lr, train.lr_step, train.lr_decay) == (500, 0.1, 100, 0.5)
     assert (train.weight_decay, train.glr_weight) == (5e-4, 1e-4)
 
 
-def test_settings_are_read_by_their_type() -> None:
-    recipe = with_settings(
-        get_recipe("citation/cora"),
-        {"rank": "none", "epochs": "7", "lr": "1e-2", "protocol": "authors", "glr_probes": "none"},
+def test_without_edges_metrics_begin_as_the_identity() -> None:
+    experiment = get_recipe("robustness/edges").variant("jlgcn 1").experiment
+    assert (experiment.rank, experiment.metric_init) == (None, "identity")
+    model = make_model(experiment, 6, 2)
+    assert isinstance(model, JLGCN)
+    for learner in model.learners:
+        assert torch.equal(learner.metric.weight, torch.eye(learner.in_channels))
+
+
+def test_a_fixed_metric_is_not_trained() -> None:
+    experiment = get_recipe("ablation/graphs").variant("gcn + euclidean").experiment
+    model = make_model(experiment, 6, 2)
+    assert isinstance(model, JLGCN)
+    (learner,) = model.learners
+    assert not learner.metric.weight.requires_grad
+
+
+def test_an_experiment_in_several_tables_is_run_once(tmp_path: Path) -> None:
+    places = (("citation/cora", "jlgcn"), ("robustness/edges", "jlgcn 0"))
+    results = []
+    for recipe, variant in places:
+        experiment = get_recipe(recipe).variant(variant).experiment
+        experiment = replace(experiment, train=replace(experiment.train, epochs=1))
+        results.append(
+            run_seed(experiment, 0, recipe=recipe, variant=variant, out=tmp_path, data=small_data())
+        )
+    assert results[0] == results[1]
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+def test_the_graphs_of_the_figure_are_kept_and_recorded(tmp_path: Path) -> None:
+    recipe = get_recipe("figures/learned-graph")
+    experiment = with_settings(recipe.variants[0].experiment, {"epochs": "11", "keep_graphs": "5"})
+    run_seed(
+        experiment,
+        0,
+        recipe=recipe.name,
+        variant="jlgcn",
+        out=tmp_path / "runs",
+        data=small_data(),
     )
-    assert recipe.rank is None
-    assert (recipe.train.epochs, recipe.train.lr, recipe.train.glr_probes) == (7, 0.01, None)
-    assert recipe.protocol == "authors"
+    record(tmp_path / "runs", tmp_path / "results")
+    graphs = json.loads((tmp_path / "results/figures/learned-graph.graphs.json").read_text())
+    assert list(graphs) == ["given", "layer 1", "layer 2"]
+    weights = torch.tensor(graphs["layer 2"])
+    assert weights.shape == (5, 5)
+    assert torch.allclose(weights, weights.T, rtol=2e-3)
+    (rows,) = read_curves(tmp_path / "results/figures/learned-graph.curves.csv").values()
+    assert [row["epoch"] for row in rows] == [0, 10]
+
+
+def test_settings_are_read_by_their_type() -> None:
+    settings = {"rank": "none", "epochs": "7", "lr": "1e-2", "glr_probes": "none"}
+    settings |= {"protocol": "authors", "train_metric": "false"}
+    experiment = with_settings(Experiment(), settings)
+    train = experiment.train
+    assert experiment.rank is None
+    assert (train.epochs, train.lr, train.glr_probes) == (7, 0.01, None)
+    assert experiment.protocol == "authors"
+    assert experiment.train_metric is False
 
 
 @pytest.mark.parametrize(
@@ -55,14 +124,15 @@ def test_settings_are_read_by_their_type() -> None:
         ({"epoch": "3"}, "there is no setting 'epoch'; did you mean 'epochs'"),
         ({"epochs": "many"}, "epochs must be int, but it is 'many'"),
         ({"rank": "x"}, "rank must be int or none"),
-        ({"backend": "dense"}, "backend must be one of auto, exact, knn, but it is 'dense'"),
+        ({"backend": "fast"}, "backend must be one of auto, exact, knn, dense, but it is 'fast'"),
+        ({"train_metric": "maybe"}, "train_metric must be bool, but it is 'maybe'"),
         ({"trace_test": "true"}, "there is no setting 'trace_test'"),
         ({"published": "99"}, "there is no setting 'published'"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        with_settings(get_recipe("citation/cora"), settings)
+        with_settings(Experiment(), settings)
 
 
 def test_an_unknown_recipe_is_refused() -> None:
@@ -71,29 +141,23 @@ def test_an_unknown_recipe_is_refused() -> None:
 
 
 @needs_data
-def test_what_a_recipe_removes_depends_on_the_seed() -> None:
-    recipe = with_settings(
-        get_recipe("citation/cora"), {"edges_missing": "0.5", "labels_missing": "0.75"}
-    )
-    first, second = load(recipe, 0, DATA), load(recipe, 1, DATA)
+def test_what_is_removed_depends_on_the_seed() -> None:
+    experiment = Experiment(edges_missing=0.5, labels_missing=0.75)
+    first, second = load(experiment, 0, DATA), load(experiment, 1, DATA)
     assert first.edge_index.shape == (2, 5278)
     assert len(first.train) == 35
     assert first.edge_index.tolist() != second.edge_index.tolist()
 
 
 @needs_data
-@pytest.mark.parametrize("preset", ["paper", "authors"])
-def test_two_epochs_on_cora(tmp_path: Path, preset: Preset) -> None:
-    recipe = with_settings(
-        get_recipe("citation/cora", preset), {"epochs": "2", "protocol": "authors"}
-    )
-    result = run_seed(recipe, 3, out=tmp_path, root=DATA)
-    assert result["seed"] == 3
-    assert result["recipe"] == "citation/cora"
-    assert result["best_test_accuracy"] >= result["test_accuracy"]
-    assert run_seed(recipe, 3, out=tmp_path, root=DATA) == result  # not run again
+def test_one_epoch_on_cora(tmp_path: Path) -> None:
+    experiment = Experiment(train=TrainConfig(epochs=1))
+    place: dict[str, Any] = {"recipe": "citation/cora", "variant": "jlgcn", "out": tmp_path}
+    result = run_seed(experiment, 3, root=DATA, **place)
+    assert result["best_test_accuracy"] is None
+    assert run_seed(experiment, 3, root=DATA, **place) == result  # not run again
     (history,) = tmp_path.rglob("history.csv")
-    assert len(history.read_text().splitlines()) == 3
+    assert len(history.read_text().splitlines()) == 2
 
 
 @needs_data
@@ -106,7 +170,7 @@ def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:
     assert "best test epoch" not in done.output
     assert runner.invoke(app, ["record", "--runs", runs, "--results", results]).exit_code == 0
     table = runner.invoke(app, ["report", "--results", results]).output
-    assert "| citation/cora | epochs=1 | honest |" in table
+    assert "| citation/cora | jlgcn epochs=1 | honest |" in table
     (row,) = json.loads(
         runner.invoke(app, ["report", "--results", results, "--format", "json"]).output
     )
@@ -115,15 +179,15 @@ def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:
     }
 
 
-@needs_data
 def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
-    recipe = with_settings(get_recipe("citation/cora"), {"epochs": "1"})
-    run_seed(recipe, 0, out=tmp_path, root=DATA)
+    experiment = Experiment(train=TrainConfig(epochs=1))
+    place: dict[str, Any] = {"recipe": "a/b", "variant": "c", "out": tmp_path, "data": small_data()}
+    run_seed(experiment, 0, **place)
     (result,) = tmp_path.rglob("result.json")
     result.unlink()
     with pytest.raises(FileExistsError, match="add --resume to go on from them"):
-        run_seed(recipe, 0, out=tmp_path, root=DATA)
-    assert run_seed(recipe, 0, out=tmp_path, root=DATA, resume=True)["best_epoch"] == 0
+        run_seed(experiment, 0, **place)
+    assert run_seed(experiment, 0, resume=True, **place)["best_epoch"] == 0
 
 
 @pytest.mark.parametrize(
@@ -136,7 +200,12 @@ def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
         (["run", "citation/cor"], "there is no recipe 'citation/cor'"),
         (["run", "citation/cora", "--set", "epochs"], "write for example epochs=3"),
         (["show", "citation/cora", "--set", "epoch=3"], "did you mean 'epochs'"),
+        (["run", "citation/cora", "--variant", "x"], "variants are 'jlgcn', 'jlgcn, text'"),
         (["record", "--runs", "nowhere"], "no finished runs below nowhere"),
+        (
+            ["report", "--results", "nowhere"],
+            "no records below nowhere; train with: jlgcn run RECIPE",
+        ),
     ],
 )
 def test_messages_say_what_to_do(
@@ -151,6 +220,6 @@ def test_messages_say_what_to_do(
 def test_list_and_show() -> None:
     listed = runner.invoke(app, ["list"]).output
     assert all(name in listed for name in RECIPES)
-    shown = runner.invoke(app, ["show", "citation/citeseer", "--preset", "paper"]).output
+    shown = runner.invoke(app, ["show", "citation/citeseer", "--variant", "jlgcn, text"]).output
     assert "lr_decay = 0.5" in shown
-    assert "published: 73.7" in shown
+    assert "jlgcn, published 73.7" in shown

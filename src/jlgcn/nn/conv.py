@@ -28,6 +28,7 @@ class JLGCNConv(nn.Module):
         in_channels: features of a node before the layer.
         out_channels: features of a node after it.
         rank: rank of the metric.
+        learns: False for a layer without a metric, which convolves with the graph as it comes.
         options: "paper", "authors" or :class:`JLGCNOptions`.
         backend: how the learned graph is held, see :class:`GraphLearner`.
         num_neighbors: neighbours of a node where it is held as kNN.
@@ -52,6 +53,7 @@ class JLGCNConv(nn.Module):
         out_channels: int,
         rank: int = 16,
         *,
+        learns: bool = True,
         options: JLGCNOptions | Preset = "authors",
         backend: Backend = "auto",
         num_neighbors: int = 16,
@@ -60,20 +62,23 @@ class JLGCNConv(nn.Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.options = resolve_options(options)
-        self.learner = GraphLearner(
-            in_channels,
-            rank,
-            metric_init=self.options.metric_init,
-            backend=backend,
-            num_neighbors=num_neighbors,
-        )
+        self.learns = learns
+        if learns:
+            self.learner = GraphLearner(
+                in_channels,
+                rank,
+                metric_init=self.options.metric_init,
+                backend=backend,
+                num_neighbors=num_neighbors,
+            )
         self.lin = nn.Linear(in_channels, out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(out_channels)) if self.options.bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the metric and the weights anew."""
-        self.learner.reset_parameters()
+        if self.learns:
+            self.learner.reset_parameters()
         self.lin.reset_parameters()
         if self.bias is not None:
             bound = self.in_channels**-0.5
@@ -86,14 +91,22 @@ class JLGCNConv(nn.Module):
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
         """Return new features, and the graph they were convolved with for the next layer."""
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
-        out, total, _ = self.convolve(x, given, self.learner(x, given))
+        out, total, _ = self.convolve(x, given, self.learn(x, given))
         return out, total
+
+    def learn(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Graph,
+    ) -> Graph | None:
+        """Return the graph that the layer learns from features, or None where it learns none."""
+        return self.learner(x, graph) if self.learns else None
 
     def convolve(
         self,
         x: Tensor,  # (*batch, N, in_channels)
         graph: Graph,
-        learned: Graph,
+        learned: Graph | None,
         graph_degree: Tensor | None = None,  # (*batch, N)
         nodes: Tensor | None = None,  # (M,), int64
     ) -> tuple[Tensor, Graph, Tensor | None]:  # (*batch, N or M, out_channels), …, (*batch, N)
@@ -102,7 +115,7 @@ class JLGCNConv(nn.Module):
         Args:
             x: features.
             graph: the graph so far.
-            learned: the graph to add.
+            learned: the graph to add; None to convolve with `graph` as it is.
             graph_degree: degrees of `graph`, where they are known.
             nodes: where only these nodes' new features are wanted, because no layer follows.
 
@@ -111,11 +124,7 @@ class JLGCNConv(nn.Module):
             product for one more column and spare the next layer a pass over all pairs; with
             `nodes`, no degrees.
         """
-        options = self.options
-        if options.normalize_learned:
-            learned = learned.normalized(min_degree=options.min_degree)
-        degree = learned.degree() + (graph.degree() if graph_degree is None else graph_degree)
-        total = (graph + learned).normalized(degree=degree, min_degree=options.min_degree)
+        total = graph if learned is None else self._joined(graph, learned, graph_degree)
         # The same product in either order; the graph's part costs as many columns as it is given.
         narrows = self.out_channels <= self.in_channels
         columns = self.lin(x) if narrows else x
@@ -127,6 +136,13 @@ class JLGCNConv(nn.Module):
             out = total.matmul(columns, nodes)
         out = out if narrows else self.lin(out)
         return out if self.bias is None else out + self.bias, total, total_degree
+
+    def _joined(self, graph: Graph, learned: Graph, graph_degree: Tensor | None) -> Graph:
+        min_degree = self.options.min_degree
+        if self.options.normalize_learned:
+            learned = learned.normalized(min_degree=min_degree)
+        degree = learned.degree() + (graph.degree() if graph_degree is None else graph_degree)
+        return (graph + learned).normalized(degree=degree, min_degree=min_degree)
 
     def extra_repr(self) -> str:
         """Describe the options that are not modules."""

@@ -8,14 +8,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from jlgcn.graphs import Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, knn_graph
 from jlgcn.nn.options import METRIC_INITS, MetricInit
+from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
 
 logger = logging.getLogger(__name__)
 
-Backend = Literal["auto", "exact", "knn"]
-BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn")
+Backend = Literal["auto", "exact", "knn", "dense"]
+BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
 
 #: Up to this many nodes "auto" learns the exact graph; its time grows with their square.
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
@@ -43,11 +44,12 @@ class GraphLearner(nn.Module):
             distances are nearly 0 then, and the graph begins as one big average. "identity" is the
             Euclidean distance and needs rank = in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
-            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once.
+            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once. "dense"
+            is exact too and holds all N × N weights: faster where rank is in the hundreds.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
 
     Shapes:
-        - x: (\*batch, N, in_channels); batches need the exact backend.
+        - x: (\*batch, N, in_channels); batches need an exact backend.
         - returns a graph of shape (\*batch, N, N).
 
     Cost: N·in_channels·rank FLOP for the metric; the graph costs when it is used, see
@@ -108,8 +110,11 @@ class GraphLearner(nn.Module):
     ) -> Graph:
         """Return the learned graph; edges of a given sparse `graph` become candidates of kNN."""
         z = self.project(x)
-        if self._choose_backend(z) == "exact":
+        backend = self._choose_backend(z)
+        if backend == "exact":
             return KernelGraph(z)
+        if backend == "dense":
+            return DenseGraph(kernel_matrix(z))
         return knn_graph(z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None)
 
     def edges(

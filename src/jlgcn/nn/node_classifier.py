@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.conv import JLGCNConv
-from jlgcn.nn.learner import Backend
+from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 
@@ -22,7 +22,7 @@ class JLGCNOutput(NamedTuple):
     Attributes:
         logits: scores of the classes, (\*batch, N, out_channels), or of the nodes asked for only.
         features: input of every layer as its graph saw it, and nothing behind the last.
-        learned: the kernel A* that every layer learned, not normalised.
+        learned: the kernel A* of every layer that learned one, not normalised.
         graphs: the graph that every layer convolved with.
     """
 
@@ -45,11 +45,14 @@ class JLGCN(nn.Module):
         out_channels: classes.
         num_layers: number of layers.
         rank: rank of every layer's metric; None for that of its input, as an identity needs.
+        num_learned: how many layers, from the first, learn a graph; those behind them convolve
+            with the last one. None for all.
         dropout: share of a layer's input that is set to 0 in training.
         input_dropout: the same for the first layer's input; None for `dropout`.
         negative_slope: slope of the leaky ReLU below 0.
         options: "paper", "authors" or :class:`JLGCNOptions`.
-        backend: how learned graphs are held: "exact", "knn" or "auto", see :class:`GraphLearner`.
+        backend: how learned graphs are held: "exact", "knn", "dense" or "auto", see
+            :class:`GraphLearner`.
         num_neighbors: neighbours of a node where they are held as kNN.
 
     Shapes:
@@ -75,6 +78,7 @@ class JLGCN(nn.Module):
         num_layers: int = 2,
         rank: int | None = 16,
         *,
+        num_learned: int | None = None,
         dropout: float = 0.5,
         input_dropout: float | None = None,
         negative_slope: float = 0.2,
@@ -85,7 +89,13 @@ class JLGCN(nn.Module):
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, but it is {num_layers}")
+        if num_learned is not None and not 1 <= num_learned <= num_layers:
+            raise ValueError(
+                f"num_learned must be between 1 and {num_layers}, the number of layers, but it is "
+                f"{num_learned}"
+            )
         self.options = resolve_options(options)
+        self.num_learned = num_layers if num_learned is None else num_learned
         self.dropout = dropout
         self.input_dropout = dropout if input_dropout is None else input_dropout
         self.negative_slope = negative_slope
@@ -95,11 +105,12 @@ class JLGCN(nn.Module):
                 before,
                 after,
                 before if rank is None else rank,
+                learns=index < self.num_learned,
                 options=self.options,
                 backend=backend,
                 num_neighbors=num_neighbors,
             )
-            for before, after in itertools.pairwise(widths)
+            for index, (before, after) in enumerate(itertools.pairwise(widths))
         )
 
     def reset_parameters(self) -> None:
@@ -107,6 +118,11 @@ class JLGCN(nn.Module):
         for conv in self.convs:
             assert isinstance(conv, JLGCNConv)
             conv.reset_parameters()
+
+    @property
+    def learners(self) -> list[GraphLearner]:
+        """The graph learner of every layer that has one."""
+        return [module for module in self.modules() if isinstance(module, GraphLearner)]
 
     def forward(
         self,
@@ -134,14 +150,15 @@ class JLGCN(nn.Module):
             share = self.dropout if index > 0 else self.input_dropout
             dropped = functional.dropout(x, share, self.training)
             seen = dropped if self.options.graph_after_dropout else x
-            learned = conv.learner(seen, current)
+            learned = conv.learn(seen, current)
             is_last = index == len(self.convs) - 1
             x, current, degree = conv.convolve(
                 dropped, current, learned, degree, nodes if is_last else None
             )
             features.append(seen)
-            learned_graphs.append(learned)
             graphs.append(current)
+            if learned is not None:
+                learned_graphs.append(learned)
         return JLGCNOutput(x, features, learned_graphs, graphs)
 
     def regularizer(
@@ -152,7 +169,7 @@ class JLGCN(nn.Module):
         probes: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Return the graph Laplacian regularizer of all layers, as the options define it.
+        """Return the graph Laplacian regularizer of all layers that learn, as options define it.
 
         Args:
             output: what :meth:`forward` returned.
@@ -162,7 +179,8 @@ class JLGCN(nn.Module):
             generator: where they are drawn from.
         """
         options = self.options
-        graphs = output.graphs if options.glr_normalized else output.learned
+        graphs = (output.graphs if options.glr_normalized else output.learned)[: self.num_learned]
+        features = output.features[: self.num_learned]
         terms = [
             laplacian_regularizer(
                 graph,
@@ -171,6 +189,6 @@ class JLGCN(nn.Module):
                 probes=probes,
                 generator=generator,
             )
-            for graph, seen in zip(graphs, output.features, strict=True)
+            for graph, seen in zip(graphs, features, strict=True)
         ]
         return torch.stack(terms).sum(0)

@@ -1,6 +1,6 @@
 """Pure functions on tensors; nothing here holds parameters or knows of graphs."""
 
-from jlgcn.ops.blocks import block_matmul
+from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import kernel_matmul
 from jlgcn.ops.knn import nearest_neighbors
@@ -20,6 +20,7 @@ __all__ = [
     "edge_squared_distance",
     "flash_works",
     "kernel_matmul",
+    "kernel_matrix",
     "nearest_neighbors",
     "symmetric_pattern",
 ]

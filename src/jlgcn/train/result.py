@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from jlgcn.train.environment import commit, versions
 from jlgcn.train.fit import FitResult
 
 SCHEMA_VERSION = 1
+
+_CURVE = ("epoch", "loss", "val_accuracy", "test_accuracy")
 
 
 def config_hash(configuration: dict[str, Any]) -> str:
@@ -74,6 +76,16 @@ def write_result(
     return result
 
 
+def write_graphs(folder: Path, graphs: dict[str, list[list[float]]]) -> None:
+    """Write weights of graphs, by name, as ``graphs.json``, with four digits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rounded = {
+        name: [[float(f"{weight:.4g}") for weight in row] for row in matrix]
+        for name, matrix in graphs.items()
+    }
+    (folder / "graphs.json").write_text(json.dumps(rounded) + "\n")
+
+
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Return the result of a finished run, or None."""
     path = folder / "result.json"
@@ -86,21 +98,64 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 def record(runs: Path, results: Path) -> list[Path]:
     """Gather finished runs into ``<results>/<recipe>.jsonl``, a line a seed; return these files.
 
-    A run that is recorded already, with the same configuration and seed, is replaced.
+    A run that is recorded already, with the same configuration and seed, is replaced. Beside them,
+    of the first seed of every variant: ``<recipe>.curves.csv``, every tenth epoch of its history,
+    and ``<recipe>.graphs.json``, where a run kept graphs.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
-        result = json.loads(path.read_text())
-        found.setdefault(result["recipe"], []).append(result)
+        found.setdefault(json.loads(path.read_text())["recipe"], []).append(path)
     written = []
-    for recipe, new in found.items():
+    for recipe, paths in found.items():
+        new = [json.loads(path.read_text()) for path in paths]
         path = results / f"{recipe}.jsonl"
         lines = {_key(line): line for line in (*_read_lines(path), *new)}
         path.parent.mkdir(parents=True, exist_ok=True)
         ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
         path.write_text("".join(json.dumps(line) + "\n" for line in ordered))
         written.append(path)
+        first = {
+            line["variant"]: found_path.parent
+            for line, found_path in zip(new, paths, strict=True)
+            if line["seed"] == 0
+        }
+        _record_curves(results / f"{recipe}.curves.csv", first)
+        for folder in first.values():
+            if (folder / "graphs.json").exists():
+                text = (folder / "graphs.json").read_text()
+                (results / f"{recipe}.graphs.json").write_text(text)
     return written
+
+
+def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
+    """Return the recorded epochs of every variant, or nothing where there is no file."""
+    curves: dict[str, list[dict[str, float]]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                values = {key: float(row[key]) for key in _CURVE if row[key] != ""}
+                curves.setdefault(row["variant"], []).append(values)
+    return curves
+
+
+def _record_curves(path: Path, folders: dict[str, Path]) -> None:
+    curves = read_curves(path)
+    for variant, folder in folders.items():
+        with (folder / "history.csv").open(newline="") as file:
+            rows = [
+                {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
+            ]
+        curves[variant] = [row for row in rows if row["epoch"] % 10 == 0]
+    if not curves:
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["variant", *_CURVE])
+        for variant in sorted(curves):
+            for row in curves[variant]:
+                writer.writerow(
+                    [variant, *(f"{row[key]:.4g}" if key in row else "" for key in _CURVE)]
+                )
 
 
 def read_records(results: Path) -> list[dict[str, Any]]:
@@ -108,25 +163,13 @@ def read_records(results: Path) -> list[dict[str, Any]]:
     return [line for path in sorted(results.rglob("*.jsonl")) for line in _read_lines(path)]
 
 
-def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean and Student-t 95 % interval over seeds, for each recipe, variant and protocol.
+def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean, Student-t 95 % interval and number of values; one value has no interval.
 
-    Lines that traced the test nodes count twice: for the accuracy that validation selected, which
-    is protocol "honest", and for that of the best test epoch, which is protocol "authors".
+    Example:
+        >>> mean_and_interval([0.5])
+        {'mean': 0.5, 'low': None, 'high': None, 'seeds': 1}
     """
-    groups: dict[tuple[str, str, str, str], list[float]] = {}
-    for line in lines:
-        for protocol, metric in (("honest", "test_accuracy"), ("authors", "best_test_accuracy")):
-            if line[metric] is not None:
-                key = (line["recipe"], line["variant"], protocol, metric)
-                groups.setdefault(key, []).append(line[metric])
-    return [
-        dict(zip(("recipe", "variant", "protocol", "metric"), key, strict=True)) | _interval(values)
-        for key, values in groups.items()
-    ]
-
-
-def _interval(values: list[float]) -> dict[str, Any]:
     mean = sum(values) / len(values)
     if len(values) < 2:
         return {"mean": mean, "low": None, "high": None, "seeds": len(values)}

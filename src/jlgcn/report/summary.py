@@ -1,0 +1,63 @@
+"""Means over seeds for every cell of the paper's tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jlgcn.recipes import RECIPES
+from jlgcn.recipes.experiment import experiment_key
+from jlgcn.train.result import mean_and_interval
+
+#: How an accuracy is chosen, and what a record calls it.
+METRICS = {"honest": "test_accuracy", "authors": "best_test_accuracy"}
+
+
+def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and Student-t 95 % interval over seeds, for each recipe, variant and protocol.
+
+    A line that traced the test nodes counts twice: for the accuracy that validation selected, which
+    is protocol "honest", and for that of the best test epoch, which is protocol "authors". An
+    experiment that stands in several tables was run once, and counts in each. Lines that belong to
+    no variant, since a setting was changed, come last, under the names they were recorded with.
+
+    Args:
+        lines: recorded lines, see :func:`jlgcn.train.result.read_records`.
+
+    Returns:
+        Rows of recipe, variant, protocol, metric, mean, low, high, seeds and published; accuracies
+        lie between 0 and 1, as they were recorded, but `published` is in percent, as in the paper.
+    """
+    by_key: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_key.setdefault(experiment_key(line["configuration"]), []).append(line)
+    rows = []
+    used = set()
+    for recipe in RECIPES.values():
+        for variant in recipe.variants:
+            key = experiment_key(variant.experiment.configuration())
+            used.add(key)
+            # The paper's own figures are those of the best test epoch; those of the baselines are
+            # quoted from their papers, where validation selects.
+            protocol = "authors" if variant.experiment.model == "jlgcn" else "honest"
+            published = {protocol: variant.published}
+            rows += _rows(recipe.name, variant.name, by_key.get(key, []), published)
+    for key, group in by_key.items():
+        if key not in used:
+            rows += _rows(group[0]["recipe"], group[0]["variant"], group, {})
+    return rows
+
+
+def _rows(
+    recipe: str, variant: str, lines: list[dict[str, Any]], published: dict[str, float | None]
+) -> list[dict[str, Any]]:
+    # A seed that was run in two tables, or by both protocols, is one seed.
+    traced_last = sorted(lines, key=lambda line: line["best_test_accuracy"] is not None)
+    lines = list({line["seed"]: line for line in traced_last}.values())
+    rows = []
+    for protocol, metric in METRICS.items():
+        values = [line[metric] for line in lines if line[metric] is not None]
+        if values:
+            name = {"recipe": recipe, "variant": variant, "protocol": protocol, "metric": metric}
+            rows.append(name | mean_and_interval(values) | {"published": published.get(protocol)})
+    return rows
