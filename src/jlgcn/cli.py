@@ -187,13 +187,34 @@ def record(
 def report(
     results: Annotated[Path, typer.Option(help="Folder of records.")] = Path("results"),
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a page, tables and figures into this folder instead."),
+    ] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(help="Fail if a marked number in this document differs; may be repeated."),
+    ] = None,
+    renew: Annotated[
+        list[Path] | None,
+        typer.Option(help="Bring the marked numbers in this document up to date."),
+    ] = None,
 ) -> None:
     """Print means over seeds with 95 % intervals, beside the published numbers.
 
     "honest" is the epoch that validation selected; "authors" the best epoch on the test nodes,
     which nobody can know in advance: it is there to compare with the paper, and for nothing else.
+
+    With --out, "index.html" in that folder has everything on one page that needs no network.
     """
-    from jlgcn.report import summarize
+    from jlgcn.report import (
+        differences,
+        renewed,
+        rows_as_csv,
+        summarize,
+        summary_table,
+        write_report,
+    )
     from jlgcn.train.result import read_records
 
     rows = summarize(read_records(results))
@@ -203,19 +224,29 @@ def report(
             err=True,
         )
         raise typer.Exit(1)
-    if form is Format.json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    typer.echo("| recipe | variant | protocol | accuracy | 95 % interval | seeds | published |")
-    typer.echo("| --- | --- | --- | --- | --- | --- | --- |")
-    for row in rows:
-        interval = (
-            "" if row["low"] is None else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-        )
-        typer.echo(
-            f"| {row['recipe']} | {row['variant']} | {row['protocol']} | {100 * row['mean']:.1f} | "
-            f"{interval} | {row['seeds']} | {row['published'] or ''} |"
-        )
+    if out is not None:
+        typer.echo(f"written: {write_report(rows, results, out)}")
+    try:
+        for path in renew or []:
+            path.write_text(renewed(path.read_text(), rows))
+        wrong = [
+            (path, line) for path in check or [] for line in differences(path.read_text(), rows)
+        ]
+    except (OSError, ValueError) as problem:
+        typer.echo(f"Error: {problem}", err=True)
+        raise typer.Exit(1) from None
+    for path, line in wrong:
+        typer.echo(f"{path}: {line}", err=True)
+    if wrong:
+        typer.echo("bring them up to date with: jlgcn report --renew DOCUMENT", err=True)
+        raise typer.Exit(1)
+    if out is None and not check and not renew:
+        printers = {
+            Format.json: lambda: json.dumps(rows, indent=2),
+            Format.csv: lambda: rows_as_csv(rows).rstrip(),
+            Format.table: lambda: summary_table(rows),
+        }
+        typer.echo(printers[form]())
 
 
 @app.command()

@@ -1,0 +1,188 @@
+"""Figures of the records: accuracies, robustness curves, learned graphs, learning curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from jlgcn._optional import require
+from jlgcn.recipes import RECIPES, Recipe
+from jlgcn.train.result import read_curves
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+_COLORS = {"jlgcn": "#1f5fa8", "gcn": "#d97706", "gat": "#2f855a"}
+_OTHERS = ("#1f5fa8", "#d97706", "#2f855a", "#7b3fa0")
+_GRAY = "#555555"
+
+#: The same file from the same records: no date, and no random names within.
+_STYLE = {"svg.hashsalt": "jlgcn", "font.size": 10, "axes.spines.top": False}
+_STYLE |= {"axes.spines.right": False, "legend.frameon": False, "svg.fonttype": "path"}
+
+
+def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
+    """Return every figure that the records have something for, by name.
+
+    Args:
+        rows: rows of :func:`jlgcn.report.summarize`.
+        results: folder of the records, for curves and graphs.
+    """
+    figures = {}
+    with _style():
+        for recipe in RECIPES.values():
+            name = recipe.name.replace("/", "-")
+            own = [row for row in rows if row["recipe"] == recipe.name]
+            draw = _DRAW.get(recipe.name.split("/")[0])
+            if own and draw is not None:
+                figures[name] = draw(recipe, own)
+            curves = read_curves(results / f"{recipe.name}.curves.csv")
+            shown = {
+                v.name: curves[v.name]
+                for v in recipe.variants
+                if v.name in curves and recipe.name.startswith("citation/")
+            }
+            if shown:
+                figures[f"{name}-curves"] = learning_curves(recipe, shown)
+            graphs = results / f"{recipe.name}.graphs.json"
+            if graphs.exists():
+                figures[name] = learned_graphs(json.loads(graphs.read_text()))
+    return figures
+
+
+def save(figure: Figure, target: Path | IO[bytes], form: Literal["svg", "png"]) -> None:
+    """Write a figure to a file; from the same records, the same bytes."""
+    with _style():
+        metadata = {"Date": None} if form == "svg" else None
+        figure.savefig(target, format=form, dpi=150, metadata=metadata)
+
+
+def accuracies(recipe: Recipe, rows: Sequence[Row]) -> Figure:
+    """Draw every variant's accuracy by both protocols with its interval, and the published one."""
+    names = [v.name for v in recipe.variants if any(row["variant"] == v.name for row in rows)]
+    figure = _figure(7, 1.3 + 0.55 * len(names))
+    axes = figure.subplots()
+    for place, name in enumerate(names):
+        published = recipe.variant(name).published
+        if published is not None:
+            axes.plot(published, place, "|", color=_GRAY, ms=18, mew=2)
+        for row in rows:
+            if row["variant"] == name:
+                is_honest = row["protocol"] == "honest"
+                _dot(axes, row, place + (0.14 if is_honest else -0.14), is_honest)
+    axes.plot([], [], "o", color=_OTHERS[0], label="selected by validation, 95 % interval")
+    axes.plot([], [], "o", color=_OTHERS[0], mfc="white", label="best test epoch, 95 % interval")
+    axes.plot([], [], "|", color=_GRAY, ms=12, mew=2, label="published")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="test accuracy, %", ylim=(len(names) - 0.5, -0.5))
+    axes.grid(axis="x", color="#dddddd")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper left", ncols=3, fontsize=8)
+    return figure
+
+
+def robustness(recipe: Recipe, rows: Sequence[Row]) -> Figure:
+    """Draw accuracy against what is missing, a curve for each network, intervals as bands."""
+    figure = _figure(9, 4)
+    panels = figure.subplots(1, 2, sharey=True, squeeze=False)
+    titles = {"honest": "selected by validation", "authors": "best test epoch, as in the paper"}
+    for axes, (protocol, title) in zip(panels[0], titles.items(), strict=True):
+        for model, color in _COLORS.items():
+            points = sorted(
+                (float(row["variant"].split()[1]), row)
+                for row in rows
+                if row["protocol"] == protocol and row["variant"].split()[0] == model
+            )
+            if points:
+                x = [share for share, _ in points]
+                means = [100 * row["mean"] for _, row in points]
+                low, high = (
+                    [100 * (row["mean"] if row[end] is None else row[end]) for _, row in points]
+                    for end in ("low", "high")
+                )
+                axes.plot(x, means, "o-", color=color, label=model.upper(), ms=4)
+                axes.fill_between(x, low, high, color=color, alpha=0.18, lw=0)
+        if protocol == "authors":
+            known = [
+                (float(v.name.split()[1]), v.published)
+                for v in recipe.variants
+                if v.published is not None
+            ]
+            x, y = [share for share, _ in known], [value for _, value in known]
+            axes.plot(x, y, "x", color=_GRAY, ms=8, mew=2, label="JLGCN, published", zorder=3)
+        axes.set(title=title, xlabel=f"share of {recipe.name.split('/')[1]} missing")
+        axes.grid(color="#dddddd")
+        axes.legend(loc="lower left")
+    panels[0][0].set_ylabel("test accuracy, %")
+    return figure
+
+
+def learned_graphs(graphs: dict[str, list[list[float]]]) -> Figure:
+    """Draw the weights among the first nodes, given and in every layer, on one log scale."""
+    colors = require("matplotlib.colors", "plot", "a figure")
+    largest = max(max(max(row) for row in matrix) for matrix in graphs.values())
+    smallest = 1e-6
+    scale = colors.LogNorm(smallest, largest)
+    figure = _figure(3.4 * len(graphs) + 0.6, 3.7)
+    panels = figure.subplots(1, len(graphs), squeeze=False)
+    for axes, (name, matrix) in zip(panels[0], graphs.items(), strict=True):
+        shown = [[max(weight, smallest) for weight in row] for row in matrix]
+        image = axes.imshow(shown, norm=scale, cmap="viridis", interpolation="none")
+        axes.set(title=f"{name} graph" if name == "given" else name, xlabel="node")
+        axes.spines[:].set_visible(True)
+    panels[0][0].set_ylabel("node")
+    bar = figure.colorbar(image, ax=list(panels[0]), shrink=0.85)
+    bar.set_label(f"weight (log scale; {smallest:g} or less is dark)")
+    return figure
+
+
+def learning_curves(recipe: Recipe, curves: dict[str, list[dict[str, float]]]) -> Figure:
+    """Draw loss and validation accuracy of seed 0 over the epochs."""
+    figure = _figure(9, 3.4)
+    panels = figure.subplots(1, 2)
+    for (variant, rows), color in zip(curves.items(), _OTHERS, strict=False):
+        epochs = [row["epoch"] for row in rows]
+        panels[0].plot(epochs, [row["loss"] for row in rows], color=color, label=variant)
+        accuracy = [100 * row["val_accuracy"] for row in rows]
+        panels[1].plot(epochs, accuracy, color=color, label=variant)
+    panels[0].set(xlabel="epoch", ylabel="training loss", yscale="log")
+    panels[1].set(xlabel="epoch", ylabel="validation accuracy, %")
+    panels[1].legend(loc="lower right")
+    for axes in panels:
+        axes.grid(color="#dddddd")
+    figure.suptitle(f"{recipe.place}, seed 0, every tenth epoch", fontsize=10)
+    return figure
+
+
+_DRAW: dict[str, Callable[[Recipe, Sequence[Row]], Figure]] = {
+    "citation": accuracies,
+    "robustness": robustness,
+    "ablation": accuracies,
+}
+
+
+def _dot(axes: Axes, row: Row, place: float, is_honest: bool) -> None:
+    color = _OTHERS[0]
+    mean = 100 * row["mean"]
+    if row["low"] is not None:
+        axes.plot([100 * row["low"], 100 * row["high"]], [place, place], color=color, lw=1.5)
+    axes.plot(mean, place, "o", color=color, mfc=color if is_honest else "white", ms=6)
+
+
+def _figure(width: float, height: float) -> Figure:
+    module = require("matplotlib.figure", "plot", "a figure")
+    figure: Figure = module.Figure(figsize=(width, height), layout="constrained")
+    return figure
+
+
+def _style() -> AbstractContextManager[None]:
+    context: AbstractContextManager[None] = require("matplotlib", "plot", "a figure").rc_context(
+        _STYLE
+    )
+    return context

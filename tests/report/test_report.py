@@ -1,0 +1,138 @@
+"""The report of small runs of everything: every table, every figure, the page, the documents."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jlgcn.cli import app
+from jlgcn.recipes import RECIPES, run_seed
+from jlgcn.report import renewed, summarize, write_report
+from jlgcn.train.result import read_records, record
+from tests.train.small import small_data
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of two seeds of every variant, after two epochs on a small graph.
+
+    They are recorded with the configuration of the real ones, or no table would know them.
+    """
+    folder = tmp_path_factory.mktemp("report")
+    runs, found = folder / "runs", folder / "results"
+    for recipe in RECIPES.values():
+        for variant in recipe.variants:
+            real = replace(variant.experiment, protocol="authors")
+            short = replace(real, train=replace(real.train, epochs=2))
+            for seed in range(2):
+                result = run_seed(
+                    short,
+                    seed,
+                    recipe=recipe.name,
+                    variant=variant.name,
+                    out=runs,
+                    data=small_data(60),
+                )
+                path = next(
+                    path
+                    for path in runs.rglob(f"seed-{seed}/result.json")
+                    if json.loads(path.read_text()) == result
+                )
+                path.write_text(json.dumps(result | {"configuration": real.configuration()}))
+    record(runs, found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("written")
+    return write_report(summarize(read_records(results)), results, out).parent
+
+
+def test_every_recipe_has_its_table_and_figure(written: Path) -> None:
+    for name in RECIPES:
+        stem = name.replace("/", "-")
+        table = (written / f"{stem}.md").read_text()
+        for variant in RECIPES[name].variants:
+            assert f"| {variant.name} |" in table
+        for suffix in (".png", ".svg"):
+            assert (written / f"{stem}{suffix}").stat().st_size > 5000
+    assert (written / "citation-cora-curves.svg").exists()
+    with (written / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * sum(len(recipe.variants) for recipe in RECIPES.values())
+
+
+def test_the_page_is_whole_and_needs_nothing_else(written: Path) -> None:
+    text = (written / "index.html").read_text()
+    ids: list[str] = []
+    targets: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            assert tag not in ("script", "link", "iframe")
+            for name, value in attributes:
+                if name == "id" and value is not None:
+                    ids.append(value)
+                if name in ("src", "href", "xlink:href") and value is not None:
+                    targets.append(value)
+
+    Reader().feed(text)
+    assert len(ids) == len(set(ids)), "two figures use the same name"
+    for target in targets:
+        assert target.startswith("data:") or target.removeprefix("#") in ids, target
+    assert text.count("<svg ") == 13  # nine recipes, and curves of four of them
+    for recipe in RECIPES.values():
+        assert recipe.place in text
+
+
+def test_the_same_records_give_the_same_files(results: Path, written: Path, tmp_path: Path) -> None:
+    write_report(summarize(read_records(results)), results, tmp_path)
+    for path in written.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_marked_numbers_are_renewed_and_checked(results: Path, tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(
+        "Cora: 12.3<!-- citation/cora | jlgcn | authors -->.\n\n"
+        "<!-- jlgcn report: ablation/graphs -->\nold\n<!-- jlgcn report end -->\n\nEnd.\n"
+    )
+    check = ["report", "--results", str(results), "--check", str(document)]
+    done = runner.invoke(app, check)
+    assert done.exit_code == 1
+    assert "document.md: - Cora: 12.3" in done.output
+    assert "jlgcn report --renew DOCUMENT" in done.output
+    renew = ["report", "--results", str(results), "--renew", str(document)]
+    assert runner.invoke(app, renew).exit_code == 0
+    assert runner.invoke(app, check).exit_code == 0
+    text = document.read_text()
+    assert "12.3" not in text
+    assert "old" not in text
+    assert "| single graph | 83.4 |" in text
+    assert text.startswith("Cora: ")
+    assert text.endswith("\n\nEnd.\n")
+    document.write_text(text.replace("| single graph | 83.4 |", "| single graph | 83.5 |"))
+    assert runner.invoke(app, check).exit_code == 1
+
+
+def test_a_mark_without_a_record_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no record of citation/cora \| jlgcn \| honest"):
+        renewed("1.0<!-- citation/cora | jlgcn | honest -->", [])
+    with pytest.raises(ValueError, match="no records of 'citation/cora'"):
+        renewed("<!-- jlgcn report: citation/cora -->\n<!-- jlgcn report end -->", [])
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_every_format_has_every_row(results: Path, form: str) -> None:
+    done = runner.invoke(app, ["report", "--results", str(results), "--format", form])
+    assert done.exit_code == 0
+    assert done.output.count("robustness/edges") == 2 * 18
