@@ -126,6 +126,8 @@ def run(
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
+    from tqdm import tqdm
+
     found, chosen, label = _chosen(recipe, variant, settings)
     options = {
         "recipe": found.name,
@@ -151,9 +153,13 @@ def run(
                 pool.submit(_run_seed, experiment, seed, threads, False, keywords)
                 for experiment, seed, keywords in wanted
             ]
+            bar = tqdm(total=len(tasks), desc=found.name, unit="run", disable=None)
             try:
-                for task in as_completed(tasks):
-                    _echo_result(task.result())
+                with bar:
+                    for task in as_completed(tasks):
+                        with bar.external_write_mode():
+                            _echo_result(task.result())
+                        bar.update()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

@@ -38,7 +38,7 @@ figure svg { width: 100%; max-width: 56rem; height: auto; display: block; }
 figcaption, details { color: var(--soft); font-size: .92rem; max-width: 46rem; }
 summary { cursor: pointer; }
 @media (max-width: 40rem) {
-  .wide figure svg, figure.wide svg { min-width: 34rem; }
+  th, td { white-space: normal; font-size: .85rem; padding-right: .5rem; }
 }
 """
 
@@ -60,7 +60,7 @@ def write_report(rows: Sequence[dict[str, Any]], results: Path, out: Path) -> Pa
     """
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.csv").write_text(rows_as_csv(rows))
-    for name, table in recorded_tables(rows).items():
+    for name, table in recorded_tables(rows).items():  # the overview among them
         (out / f"{name.replace('/', '-')}.md").write_text(table + "\n")
     figures = draw_all(rows, results)
     for name, figure in figures.items():
@@ -116,7 +116,7 @@ def _section(recipe: Recipe, rows: Sequence[dict[str, Any]], figures: dict[str, 
         for line in lines
     )
     pictures = "\n".join(
-        f'<figure class="wide">{_inline(figures[name], name)}'
+        f"<figure>{_inline(figures[name], name)}"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for name, caption in (
             (_anchor(recipe), _CAPTIONS[recipe.name.split("/")[0]]),

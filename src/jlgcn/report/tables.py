@@ -47,14 +47,14 @@ def recipe_table(recipe: Recipe, rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """
     found = {(row["variant"], row["protocol"]): row for row in rows if row["recipe"] == recipe.name}
     lines: list[tuple[str, ...]] = [
-        (name, f"{published:g}", "", "", "") for name, published in recipe.quoted
+        (name, f"{published:.1f}", "", "", "") for name, published in recipe.quoted
     ]
     for variant in recipe.variants:
         authors = found.get((variant.name, "authors"))
         honest = found.get((variant.name, "honest"))
         if honest is None:
             continue
-        published = "" if variant.published is None else f"{variant.published:g}"
+        published = "" if variant.published is None else f"{variant.published:.1f}"
         cells = (variant.name, published, with_interval(authors), with_interval(honest))
         lines.append((*cells, str(honest["seeds"])))
     return lines
@@ -74,13 +74,23 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the table of every recipe that has records, in Markdown."""
-    recorded = {row["recipe"] for row in rows}
-    return {
-        recipe.name: markdown(HEADER, recipe_table(recipe, rows))
-        for recipe in RECIPES.values()
-        if recipe.name in recorded
+    """Return the table of every recipe that has records, in Markdown.
+
+    And "overview": of the main variants of all that have some.
+    """
+    lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
+    tables = {
+        name: markdown(HEADER, lines[name])
+        for name in lines
+        if any(row["recipe"] == name for row in rows)
     }
+    overview = [
+        (recipe.name, *line)
+        for recipe in RECIPES.values()
+        for line in lines[recipe.name]
+        if line[0] in recipe.main
+    ]
+    return tables | {"overview": markdown(("recipe", *HEADER), overview)}
 
 
 def summary_table(rows: Sequence[Row]) -> str:
@@ -92,7 +102,7 @@ def summary_table(rows: Sequence[Row]) -> str:
             percent(row["mean"]),
             "–" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
             str(row["seeds"]),
-            "" if row["published"] is None else f"{row['published']:g}",
+            "" if row["published"] is None else f"{row['published']:.1f}",
         )
         for row in rows
     ]
