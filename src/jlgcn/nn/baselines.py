@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn.functional import dropout, elu, relu
+from torch.nn.functional import elu, relu
 
 from jlgcn._optional import require
 from jlgcn.graphs import Graph, SparseGraph
+from jlgcn.ops.dropout import dropout
 
 
 class GCN(nn.Module):

@@ -14,6 +14,7 @@ from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+from jlgcn.ops.dropout import dropout
 
 
 class JLGCNOutput(NamedTuple):
@@ -148,7 +149,7 @@ class JLGCN(nn.Module):
             if index > 0:
                 x = functional.leaky_relu(x, self.negative_slope)
             share = self.dropout if index > 0 else self.input_dropout
-            dropped = functional.dropout(x, share, self.training)
+            dropped = dropout(x, share, self.training)
             seen = dropped if self.options.graph_after_dropout else x
             learned = conv.learn(seen, current)
             is_last = index == len(self.convs) - 1

@@ -1,6 +1,7 @@
 """Pure functions on tensors; nothing here holds parameters or knows of graphs."""
 
 from jlgcn.ops.blocks import block_matmul, kernel_matrix
+from jlgcn.ops.dropout import dropout
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import kernel_matmul
 from jlgcn.ops.knn import nearest_neighbors
@@ -16,6 +17,7 @@ __all__ = [
     "Pattern",
     "block_matmul",
     "csr_matmul",
+    "dropout",
     "edge_dot",
     "edge_squared_distance",
     "flash_works",
