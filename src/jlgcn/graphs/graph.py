@@ -85,6 +85,11 @@ class Graph(ABC):
         """The device of the tensors of the graph."""
         return self._tensors()[0].device
 
+    @property
+    def has_no_edges(self) -> bool:
+        """Whether it is known, without looking at weights, that there are none."""
+        return False
+
     def degree(self) -> Tensor:  # (*batch, N)
         r"""Return the row sums :math:`d_i = \sum_j a_{ij}`, in float32 or better.
 
@@ -195,7 +200,13 @@ class Graph(ABC):
     def __add__(self, other: Graph) -> Graph:
         if not isinstance(other, Graph):
             return NotImplemented
-        return SumGraph(self, other)
+        total = SumGraph(self, other)  # which checks the sizes
+        # Where no graph is given, the learned one stays what it is, and as fast.
+        if self.has_no_edges and other.shape == total.shape:
+            return other
+        if other.has_no_edges and self.shape == total.shape:
+            return self
+        return total
 
     def __repr__(self) -> str:
         shape = " × ".join(str(size) for size in self.shape)

@@ -134,6 +134,11 @@ class SparseGraph(Graph):
         units[index, torch.arange(index.shape[0], device=index.device)] = 1
         return self.matmul(units).mT  # columns, which are rows: a graph is symmetric
 
+    @property
+    def has_no_edges(self) -> bool:
+        """Whether there is not a single entry."""
+        return self.pattern.num_edges == 0
+
     def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
         dtype = compute_dtype(f, self.weight)
         weight = self.weight.to(dtype)

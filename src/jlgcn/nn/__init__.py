@@ -1,6 +1,7 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.graph_classifier import GraphOutput, JLGCNGraphClassifier, pad_graphs
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.node_classifier import JLGCN, JLGCNOutput
@@ -10,8 +11,11 @@ __all__ = [
     "JLGCN",
     "PRESETS",
     "GraphLearner",
+    "GraphOutput",
     "JLGCNConv",
+    "JLGCNGraphClassifier",
     "JLGCNOptions",
     "JLGCNOutput",
     "laplacian_regularizer",
+    "pad_graphs",
 ]

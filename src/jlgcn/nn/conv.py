@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.learner import Backend, GraphLearner
@@ -22,12 +23,16 @@ class JLGCNConv(nn.Module):
         F_l = A_l F_{l-1} W_l, \qquad A_l = \Lambda^{-1/2} (A_{l-1} + A^*_l) \Lambda^{-1/2}
 
     with the learned graph :math:`A^*_l` of :class:`GraphLearner`, here `conv.learner`, and
-    :math:`W_l`, here `conv.lin`.
+    :math:`W_l`, here `conv.lin`; or, with `concat`, which gives a node's own features a weight of
+    their own where no graph is given, equation 15:
+
+    .. math:: F_l = (F_{l-1} \,\|\, A_l F_{l-1}) W_l
 
     Args:
         in_channels: features of a node before the layer.
         out_channels: features of a node after it.
         rank: rank of the metric.
+        concat: concatenate a node's own features with those of its neighbours.
         learns: False for a layer without a metric, which convolves with the graph as it comes.
         options: "paper", "authors" or :class:`JLGCNOptions`.
         backend: how the learned graph is held, see :class:`GraphLearner`.
@@ -53,6 +58,7 @@ class JLGCNConv(nn.Module):
         out_channels: int,
         rank: int = 16,
         *,
+        concat: bool = False,
         learns: bool = True,
         options: JLGCNOptions | Preset = "authors",
         backend: Backend = "auto",
@@ -71,7 +77,8 @@ class JLGCNConv(nn.Module):
                 backend=backend,
                 num_neighbors=num_neighbors,
             )
-        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.concat = concat
+        self.lin = nn.Linear(2 * in_channels if concat else in_channels, out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(out_channels)) if self.options.bias else None
         self.reset_parameters()
 
@@ -81,26 +88,28 @@ class JLGCNConv(nn.Module):
             self.learner.reset_parameters()
         self.lin.reset_parameters()
         if self.bias is not None:
-            bound = self.in_channels**-0.5
+            bound = self.lin.in_features**-0.5
             nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(
         self,
         x: Tensor,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
+        valid: Tensor | None = None,  # (*batch, N), bool
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
         """Return new features, and the graph they were convolved with for the next layer."""
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
-        out, total, _ = self.convolve(x, given, self.learn(x, given))
+        out, total, _ = self.convolve(x, given, self.learn(x, given, valid))
         return out, total
 
     def learn(
         self,
         x: Tensor,  # (*batch, N, in_channels)
         graph: Graph,
+        valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Graph | None:
         """Return the graph that the layer learns from features, or None where it learns none."""
-        return self.learner(x, graph) if self.learns else None
+        return self.learner(x, graph, valid) if self.learns else None
 
     def convolve(
         self,
@@ -126,22 +135,29 @@ class JLGCNConv(nn.Module):
         """
         total = graph if learned is None else self._joined(graph, learned, graph_degree)
         # The same product in either order; the graph's part costs as many columns as it is given.
+        own_weight, weight = self.lin.weight.split(
+            [self.lin.in_features - self.in_channels, self.in_channels], dim=1
+        )
         narrows = self.out_channels <= self.in_channels
-        columns = self.lin(x) if narrows else x
+        columns = linear(x, weight) if narrows else x
         total_degree: Tensor | None = None
         if nodes is None:
             product = total @ torch.cat([columns, torch.ones_like(columns[..., :1])], -1)
             out, total_degree = product[..., :-1], product[..., -1]
         else:
             out = total.matmul(columns, nodes)
-        out = out if narrows else self.lin(out)
+        out = out if narrows else linear(out, weight)
+        if self.concat:
+            out = out + linear(x if nodes is None else x.index_select(-2, nodes), own_weight)
         return out if self.bias is None else out + self.bias, total, total_degree
 
     def _joined(self, graph: Graph, learned: Graph, graph_degree: Tensor | None) -> Graph:
         min_degree = self.options.min_degree
         if self.options.normalize_learned:
             learned = learned.normalized(min_degree=min_degree)
-        degree = learned.degree() + (graph.degree() if graph_degree is None else graph_degree)
+        degree = learned.degree()
+        if not graph.has_no_edges:
+            degree = degree + (graph.degree() if graph_degree is None else graph_degree)
         return (graph + learned).normalized(degree=degree, min_degree=min_degree)
 
     def extra_repr(self) -> str:

@@ -21,6 +21,9 @@ BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
 #: Up to this many nodes "auto" learns the exact graph; its time grows with their square.
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
+#: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
+MAX_DENSE_NODES = 1_024
+
 # Pairs of rows from which the median distance is estimated.
 _NUM_SAMPLED_PAIRS = 10_000
 
@@ -45,7 +48,8 @@ class GraphLearner(nn.Module):
             Euclidean distance and needs rank = in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once. "dense"
-            is exact too and holds all N × N weights: faster where rank is in the hundreds.
+            is exact too and holds all N × N weights: faster where rank is in the hundreds, and what
+            "auto" does with batches of graphs of up to 1,024 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
 
     Shapes:
@@ -107,14 +111,26 @@ class GraphLearner(nn.Module):
         self,
         x: Tensor,  # (*batch, N, in_channels)
         graph: Graph | None = None,
+        valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Graph:
-        """Return the learned graph; edges of a given sparse `graph` become candidates of kNN."""
-        z = self.project(x)
+        """Return the learned graph.
+
+        Args:
+            x: features.
+            graph: a given graph; the edges of a sparse one become candidates of kNN.
+            valid: False marks nodes that only pad a batch to a common size; they get no edges.
+        """
+        z = self.project(x, valid)
         backend = self._choose_backend(z)
         if backend == "exact":
-            return KernelGraph(z)
+            return KernelGraph(z, valid=valid)
         if backend == "dense":
-            return DenseGraph(kernel_matrix(z))
+            weight = kernel_matrix(z)
+            if valid is not None:
+                weight = weight * valid.unsqueeze(-1) * valid.unsqueeze(-2)
+            return DenseGraph(weight)
+        if valid is not None:
+            raise ValueError('padding needs an exact graph; set backend="exact" or "dense"')
         return knn_graph(z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None)
 
     def edges(
@@ -157,6 +173,7 @@ class GraphLearner(nn.Module):
     def project(
         self,
         x: Tensor,  # (*batch, N, in_channels)
+        valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Tensor:  # (*batch, N, rank)
         """Return z = Rᵀf, the points between which distances are measured."""
         if x.shape[-1] != self.in_channels:
@@ -165,14 +182,16 @@ class GraphLearner(nn.Module):
                 "pass the same features, or make a GraphLearner for these"
             )
         if self._must_scale:
-            self._scale_metric(x)
+            self._scale_metric(x, valid)
         z: Tensor = self.metric(x)
         return z
 
     @torch.no_grad()
-    def _scale_metric(self, x: Tensor) -> None:
+    def _scale_metric(self, x: Tensor, valid: Tensor | None) -> None:
         # One graph of a batch stands for all.
         rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
+        if valid is not None:
+            rows = rows[valid.reshape(-1, x.shape[-2])[0]]
         # Evenly spread pairs instead of random ones: scaling must not touch the random state.
         num_nodes = rows.shape[0]
         shifts = range(1, num_nodes)[: max(1, _NUM_SAMPLED_PAIRS // max(1, num_nodes))]
@@ -191,7 +210,9 @@ class GraphLearner(nn.Module):
         if self.backend != "auto":
             return self.backend
         limit = MAX_EXACT_NODES.get(z.device.type, MAX_EXACT_NODES["cpu"])
-        chosen: Backend = "exact" if z.shape[-2] <= limit or z.dim() > 2 else "knn"
+        chosen: Backend = "exact" if z.shape[-2] <= limit else "knn"
+        if z.dim() > 2:
+            chosen = "dense" if z.shape[-2] <= MAX_DENSE_NODES else "exact"
         if not self._has_logged and not torch.compiler.is_compiling():
             self._has_logged = True
             logger.info(

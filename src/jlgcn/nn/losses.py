@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from jlgcn.graphs import Graph
+from jlgcn.nn.options import JLGCNOptions
 
 
 def laplacian_regularizer(
@@ -54,3 +55,37 @@ def laplacian_regularizer(
         return graph.dirichlet(f) / 2
     energy = (f * (f - graph @ f)).sum((-2, -1), dtype=torch.float64)
     return energy.to(f.dtype)
+
+
+def network_regularizer(
+    options: JLGCNOptions,
+    x: Tensor,  # (*batch, N, in_channels)
+    features: list[Tensor],
+    learned: list[Graph],
+    graphs: list[Graph],
+    *,
+    probes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:  # (*batch,)
+    """Return the regularizer of all layers that learn, as the options define it.
+
+    Args:
+        options: which Laplacian, and of which features.
+        x: the network's input.
+        features: input of every layer, as its graph saw it.
+        learned: the kernel of every layer that learned one; layers learn from the first on.
+        graphs: the graph that every layer convolved with.
+        probes: random directions in place of wide features.
+        generator: where they are drawn from.
+    """
+    terms = [
+        laplacian_regularizer(
+            graph if options.glr_normalized else kernel,
+            x if options.glr_on == "input" else seen,
+            normalized=options.glr_normalized,
+            probes=probes,
+            generator=generator,
+        )
+        for kernel, graph, seen in zip(learned, graphs, features, strict=False)
+    ]
+    return torch.stack(terms).sum(0)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.learner import Backend, GraphLearner
-from jlgcn.nn.losses import laplacian_regularizer
+from jlgcn.nn.losses import network_regularizer
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 from jlgcn.ops.dropout import dropout
 
@@ -179,17 +179,12 @@ class JLGCN(nn.Module):
                 :func:`jlgcn.nn.laplacian_regularizer`.
             generator: where they are drawn from.
         """
-        options = self.options
-        graphs = (output.graphs if options.glr_normalized else output.learned)[: self.num_learned]
-        features = output.features[: self.num_learned]
-        terms = [
-            laplacian_regularizer(
-                graph,
-                x if options.glr_on == "input" else seen,
-                normalized=options.glr_normalized,
-                probes=probes,
-                generator=generator,
-            )
-            for graph, seen in zip(graphs, features, strict=True)
-        ]
-        return torch.stack(terms).sum(0)
+        return network_regularizer(
+            self.options,
+            x,
+            output.features,
+            output.learned,
+            output.graphs,
+            probes=probes,
+            generator=generator,
+        )
