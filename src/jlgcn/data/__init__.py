@@ -5,14 +5,30 @@ from jlgcn.data.corrupt import drop_edges, drop_labels
 from jlgcn.data.files import data_root
 from jlgcn.data.node_data import NodeData
 from jlgcn.data.npz import load_npz
+from jlgcn.data.point_clouds import (
+    CloudData,
+    augment,
+    choose_points,
+    drop_points,
+    load_clouds,
+    sample_mesh,
+    unit_sphere,
+)
 
 __all__ = [
+    "CloudData",
     "NodeData",
+    "augment",
+    "choose_points",
     "data_root",
     "drop_edges",
     "drop_labels",
+    "drop_points",
+    "load_clouds",
     "load_npz",
     "load_planetoid",
     "normalize_rows",
+    "sample_mesh",
     "subsample",
+    "unit_sphere",
 ]

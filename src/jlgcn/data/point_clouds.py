@@ -1,0 +1,266 @@
+"""Point clouds: the community's HDF5 folders, meshes, and the usual ways to change a cloud."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jlgcn._optional import require
+from jlgcn.data.corrupt import drop_labels
+from jlgcn.data.files import data_root
+
+_MESHES = (".off", ".obj", ".ply")
+
+
+@dataclass(frozen=True, eq=False)
+class CloudData:
+    """Clouds of the same number of points, with classes and a split.
+
+    Attributes:
+        name: what the set is called.
+        points: coordinates, (B, N, 3), float32.
+        y: classes, (B,), int64.
+        train: clouds that may be learned from, int64.
+        val: clouds whose classes select.
+        test: clouds whose classes are looked at once, after selection.
+        sha256: hash over the files they were read from.
+        class_names: names of the classes, where the source has them.
+    """
+
+    name: str
+    points: Tensor
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    sha256: str
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self.y.max()) + 1
+
+    def __repr__(self) -> str:
+        return (
+            f"CloudData({self.name}, {len(self.points):,} clouds of {self.points.shape[1]:,} "
+            f"points, {self.num_classes} classes, train {len(self.train):,}, "
+            f"val {len(self.val):,}, test {len(self.test):,})"
+        )
+
+
+def load_clouds(
+    folder: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    val_fraction: float = 0.1,
+    seed: int = 0,
+) -> CloudData:
+    """Read a folder in the layout of ``modelnet40_ply_hdf5_2048``.
+
+    ``train_files.txt`` and ``test_files.txt`` list HDF5 files, of whose names only the last part
+    counts; each has ``data`` (B, N, 3) and ``label`` (B, 1). ``shape_names.txt`` names the classes.
+
+    Args:
+        folder: a path, or a name below `root`.
+        root: folder of the data; None for JLGCN_DATA.
+        val_fraction: share of the training clouds, of every class, that becomes validation.
+        seed: which ones.
+
+    Validation is split off the training part, so that the test part is never used for selection.
+    Needs the extra `pointcloud`.
+    """
+    h5py = require("h5py", "pointcloud", "reading point clouds")
+    path = Path(folder) if Path(folder).is_dir() else data_root(root) / folder
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"{path} is not there; set JLGCN_DATA (or root=, --data) to the folder that has it, or "
+            "pass its path"
+        )
+    digest = hashlib.sha256()
+    parts = {}
+    for part in ("train", "test"):
+        files = [path / Path(line).name for line in _lines(path / f"{part}_files.txt")]
+        read = [_read_hdf5(h5py, file, digest) for file in files]
+        if not read:
+            raise ValueError(f"{path / f'{part}_files.txt'} lists no files")
+        parts[part] = [torch.cat(tensors) for tensors in zip(*read, strict=True)]
+    num_train = len(parts["train"][0])
+    points, y = (torch.cat([parts["train"][i], parts["test"][i]]) for i in range(2))
+    every = torch.arange(num_train)
+    val = drop_labels(every, y, 1 - val_fraction, seed=seed)
+    is_val = torch.zeros(num_train, dtype=torch.bool)
+    is_val[val] = True
+    names = path / "shape_names.txt"
+    return CloudData(
+        name=path.name,
+        points=points,
+        y=y,
+        train=every[~is_val],
+        val=val,
+        test=torch.arange(num_train, len(points)),
+        sha256=digest.hexdigest(),
+        class_names=tuple(_lines(names)) if names.exists() else None,
+    )
+
+
+def sample_mesh(
+    path: str | os.PathLike[str], num_points: int = 1024, *, seed: int = 0
+) -> Tensor:  # (num_points, 3)
+    """Return points on the faces of a mesh, uniform by area, in the unit sphere.
+
+    Args:
+        path: an OFF, OBJ or PLY file.
+        num_points: how many.
+        seed: which ones.
+
+    Needs the extra `pointcloud`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in _MESHES:
+        raise ValueError(f"{path} must end in one of {', '.join(_MESHES)}; convert it first")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; pass the path of a mesh")
+    trimesh = require("trimesh", "pointcloud", "reading a mesh")
+    try:
+        # Materials are other files that a mesh may name; points need none.
+        mesh = trimesh.load(path, force="mesh", process=False, skip_materials=True)
+        area = float(mesh.area)
+    except Exception as problem:
+        raise ValueError(f"{path} is not a mesh that can be read ({problem})") from None
+    if not area > 0:
+        raise ValueError(f"{path} has no faces with an area, so nothing can be sampled from it")
+    points, _ = trimesh.sample.sample_surface(mesh, num_points, seed=seed)
+    return unit_sphere(torch.from_numpy(np.asarray(points)).float())
+
+
+def unit_sphere(
+    points: Tensor,  # (*batch, N, 3)
+) -> Tensor:
+    """Move the mean of each cloud to the origin and its farthest point to distance 1.
+
+    Example:
+        >>> unit_sphere(torch.tensor([[0.0, 0, 0], [4.0, 0, 0]]))
+        tensor([[-1.,  0.,  0.],
+                [ 1.,  0.,  0.]])
+    """
+    centred = points - points.mean(-2, keepdim=True)
+    radius = centred.norm(dim=-1).amax(-1)[..., None, None]
+    return centred / torch.where(radius > 0, radius, 1)
+
+
+def augment(
+    points: Tensor,  # (B, N, 3)
+    *,
+    scale: tuple[float, float] = (2 / 3, 3 / 2),
+    shift: float = 0.2,
+    jitter: float = 0.0,
+    rotate: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return clouds as they might have been measured otherwise.
+
+    Args:
+        points: the clouds.
+        scale: lowest and highest factor, drawn for each cloud and axis.
+        shift: largest shift, drawn for each cloud and axis.
+        jitter: standard deviation of noise on every coordinate, cut off at three of them.
+        rotate: turn each cloud about the vertical (second) axis by any angle.
+        generator: where all of it is drawn from.
+
+    Example:
+        >>> augment(torch.zeros(2, 5, 3)).shape
+        torch.Size([2, 5, 3])
+    """
+    size = (points.shape[0], 1, 3)
+    low, high = scale
+    factor = low + (high - low) * torch.rand(size, generator=generator)
+    offset = shift * (2 * torch.rand(size, generator=generator) - 1)
+    if rotate:
+        angle = 2 * torch.pi * torch.rand(points.shape[0], generator=generator)
+        cos, sin, zero, one = angle.cos(), angle.sin(), 0 * angle, 0 * angle + 1
+        turn = torch.stack([cos, zero, sin, zero, one, zero, -sin, zero, cos], -1).view(-1, 3, 3)
+        points = points @ turn
+    points = points * factor + offset
+    if jitter > 0:
+        noise = jitter * torch.randn(points.shape, generator=generator)
+        points = points + noise.clamp(-3 * jitter, 3 * jitter)
+    return points
+
+
+def drop_points(
+    points: Tensor,  # (B, N, 3)
+    fraction: float,
+    *,
+    seed: int,
+) -> Tensor:  # (B, N', 3)
+    """Remove a share of the points of each cloud, drawn for each by itself; one stays at least.
+
+    Example:
+        >>> drop_points(torch.zeros(2, 100, 3), 0.75, seed=0).shape
+        torch.Size([2, 25, 3])
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be between 0 and 1, but it is {fraction}")
+    kept = max(1, round((1 - fraction) * points.shape[1]))
+    return choose_points(points, kept, generator=torch.Generator().manual_seed(seed))
+
+
+def choose_points(
+    points: Tensor,  # (B, N, 3)
+    num_points: int,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:  # (B, num_points, 3)
+    """Return so many points of each cloud, drawn for each by itself without repetition.
+
+    Example:
+        >>> choose_points(torch.zeros(2, 100, 3), 10).shape
+        torch.Size([2, 10, 3])
+    """
+    if num_points > points.shape[1]:
+        raise ValueError(
+            f"clouds have {points.shape[1]} points, but num_points is {num_points}; use fewer"
+        )
+    order = torch.rand(points.shape[:2], generator=generator).argsort(-1)[:, :num_points]
+    return points.gather(1, order.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is not there; a folder of clouds has train_files.txt and test_files.txt"
+        )
+    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+
+
+def _read_hdf5(
+    h5py: Any,  # noqa: ANN401
+    path: Path,
+    digest: Any,  # noqa: ANN401
+) -> tuple[Tensor, Tensor]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is listed in its folder but not there; get it again")
+    digest.update(path.read_bytes())
+    try:
+        with h5py.File(path, "r") as file:
+            data, label = np.asarray(file["data"]), np.asarray(file["label"])
+    except (OSError, KeyError) as problem:
+        raise ValueError(f"{path} is not a file of clouds ({problem}); get it again") from None
+    if data.ndim != 3 or data.shape[-1] != 3 or label.size != len(data):
+        raise ValueError(
+            f"{path} must have data (clouds, points, 3) and a label for each, but they are "
+            f"{data.shape} and {label.shape}"
+        )
+    points = torch.from_numpy(data.astype(np.float32))
+    if not bool(points.isfinite().all()):
+        bad = int((~points.isfinite()).flatten(1).any(-1).nonzero()[0])
+        raise ValueError(f"points must be finite, but those of cloud {bad} in {path} are not")
+    return points, torch.from_numpy(label.reshape(-1).astype(np.int64))

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import EdgeConv as ReferenceEdgeConv
+
+from jlgcn.nn.cloud_baselines import DGCNN, EdgeConv, KnnGCN, PointNet, neighbor_graph, neighbors
+from tests.brute import F64, largest_difference, points
+
+
+def test_neighbours_are_those_of_brute_force() -> None:
+    x = points(3, 30, 4) + 100
+    distance = (x.unsqueeze(-2) - x.unsqueeze(-3)).square().sum(-1)
+    expected = distance.argsort(-1)[..., :5]
+    assert torch.equal(neighbors(x, 5), expected)
+    assert neighbors(x, 99).shape == (3, 30, 30)
+
+
+def test_the_graph_of_neighbours_is_normalised() -> None:
+    graph = neighbor_graph(points(2, 12, 3), 3).to_dense()
+    assert torch.equal(graph, graph.mT)
+    assert ((graph > 0).sum(-1) >= 4).all()
+    assert graph.diagonal(dim1=-2, dim2=-1).gt(0).all()
+    root = (1 / graph.diagonal(dim1=-2, dim2=-1)).sqrt().unsqueeze(-1)  # of the degrees
+    assert largest_difference(graph @ root, root) < 1e-12
+
+
+def test_an_edge_convolution_is_that_of_pytorch_geometric() -> None:
+    x = points(2, 9, 3)
+    index = neighbors(x, 4)
+    conv = EdgeConv(3, 5).double()
+    both = nn.Linear(6, 5, bias=False).double()
+    reference = ReferenceEdgeConv(
+        nn.Sequential(both, nn.BatchNorm1d(5).double(), nn.LeakyReLU(0.2)), aggr="max"
+    )  # which draws all weights anew
+    both.weight.data = torch.cat([conv.own.weight, conv.difference.weight], 1).data
+    start = torch.tensor([0, 9]).view(2, 1, 1)
+    target = (torch.arange(9).view(1, 9, 1) + start).expand(2, 9, 4).flatten()
+    edges = torch.stack([(index + start).flatten(), target])
+    expected = reference(x.flatten(0, 1), edges).view(2, 9, 5)
+    assert largest_difference(conv(x, index), expected) < 1e-12
+
+
+def test_pointnet_begins_without_transforming() -> None:
+    model = PointNet(3, 4).double().eval()
+    x = points(2, 10, 3)
+    eye = torch.eye(3, dtype=F64).expand(2, 3, 3)
+    assert torch.equal(model.input_transform(x), eye)
+    assert model.regularizer(model(x)).eq(0).all()
+    with torch.no_grad():
+        model.feature_transform.matrix.bias.mul_(2)
+    assert torch.allclose(model.regularizer(model(x)), torch.tensor(9.0 * 64, dtype=F64))
+
+
+@pytest.mark.parametrize("make", [KnnGCN, PointNet, DGCNN])
+def test_the_order_of_points_does_not_matter(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = make(3, 4).double().eval()
+    x = points(2, 40, 3)
+    order = torch.randperm(40)
+    assert largest_difference(model(x[:, order]).logits, model(x).logits) < 1e-10
+
+
+@pytest.mark.parametrize("make", [KnnGCN, PointNet, DGCNN])
+def test_every_parameter_is_trained(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = make(3, 4)
+    model(torch.randn(4, 40, 3)).logits.square().sum().backward()
+    without = [name for name, p in model.named_parameters() if p.grad is None]
+    assert without == []
+
+
+def test_the_published_sizes() -> None:
+    """PointNet's paper counts 3.5 million parameters, DGCNN's 1.8 million."""
+
+    def millions(model: nn.Module) -> float:
+        return sum(p.numel() for p in model.parameters()) / 1e6
+
+    assert millions(PointNet(3, 40)) == pytest.approx(3.5, abs=0.05)
+    assert millions(DGCNN(3, 40)) == pytest.approx(1.8, abs=0.05)
