@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from jlgcn.graphs import Graph
 from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
-from jlgcn.train.fit import Best
+from jlgcn.train.loop import Best
 from tests.train.small import small_data, train_small
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,7 @@
 """Training, checkpoints and results; nothing here prints or reads the command line."""
 
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
-from jlgcn.train.fit import FitResult, TrainConfig, fit
+from jlgcn.train.fit import TrainConfig, fit
+from jlgcn.train.loop import FitResult
 
 __all__ = ["FitResult", "TrainConfig", "fit", "load_checkpoint", "save_checkpoint"]

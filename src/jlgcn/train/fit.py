@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-import resource
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
 from jlgcn.data import NodeData
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
-from jlgcn.train.interrupt import deferred_interruption
+from jlgcn.train.loop import FitResult, Run, run_epochs
 
 
 @dataclass(frozen=True)
@@ -49,44 +41,6 @@ class TrainConfig:
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
         return self.lr * self.lr_decay ** (epoch // self.lr_step)
-
-
-@dataclass(frozen=True)
-class Best:
-    """The epoch that validation selects: highest accuracy, and lowest loss among equals."""
-
-    epoch: int = -1
-    val_accuracy: float = -1.0
-    val_loss: float = math.inf
-
-    def is_beaten_by(self, val_accuracy: float, val_loss: float) -> bool:
-        """Whether another epoch would be selected instead; the earlier one wins a tie."""
-        return (val_accuracy, -val_loss) > (self.val_accuracy, -self.val_loss)
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """What came of a training run.
-
-    Attributes:
-        best_epoch: the epoch that validation selected, from 0.
-        val_accuracy: its accuracy on validation nodes.
-        test_accuracy: its accuracy on test nodes, looked at once.
-        best_test_accuracy: the best of all epochs where test nodes were traced; None otherwise.
-        seconds: time of all epochs, over all resumptions.
-        peak_bytes: largest memory of the process.
-        parameter_sha256: hash of the selected parameters.
-        history: a row an epoch.
-    """
-
-    best_epoch: int
-    val_accuracy: float
-    test_accuracy: float
-    best_test_accuracy: float | None
-    seconds: float
-    peak_bytes: int
-    parameter_sha256: str
-    history: list[dict[str, float]] = field(repr=False)
 
 
 def fit(
@@ -127,7 +81,7 @@ def fit(
     torch.manual_seed(seed)
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    run = _Run(model, optimizer)
+    run = Run(model, optimizer)
     if checkpoints is not None:
         identity = {
             "config": asdict(config),
@@ -136,104 +90,24 @@ def fit(
             "data": data.sha256,
         }
         run.resume(checkpoints, identity)
-    started = saved = time.perf_counter()
-    before = run.seconds
-    bar = tqdm(
-        total=config.epochs,
-        initial=run.epoch,
-        desc=label,
-        unit="epoch",
-        disable=None if progress else True,
-        dynamic_ncols=True,
+    run_epochs(
+        run,
+        config.epochs,
+        lambda: _train_epoch(run, data, x, graph, config),
+        lambda: _validate(run, data, x, graph, trace_test),
+        checkpoints=checkpoints,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+        label=label,
     )
-    with bar, deferred_interruption() as interruption:
-        while run.epoch < config.epochs:
-            loss = _train_epoch(run, data, x, graph, config)
-            row = _validate(run, data, x, graph, trace_test)
-            run.history.append({"epoch": run.epoch, "loss": loss, **row})
-            run.epoch += 1
-            run.seconds = before + time.perf_counter() - started
-            bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
-            bar.update()
-            is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
-            if checkpoints is not None and is_due:
-                run.save(checkpoints)
-                saved = time.perf_counter()
-            if interruption.signal:
-                interruption.raise_it()
-    if checkpoints is not None:
-        run.save(checkpoints)
-
     model.load_state_dict(run.best_state)
     _, test_logits = _evaluate(model, data, x, graph)
     best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
-    return model, FitResult(
-        best_epoch=run.best.epoch,
-        val_accuracy=run.best.val_accuracy,
-        test_accuracy=_accuracy(test_logits, data.y[data.test]),
-        best_test_accuracy=best_test,
-        seconds=run.seconds,
-        peak_bytes=_peak_bytes(),
-        parameter_sha256=_hash(run.best_state),
-        history=run.history,
-    )
+    accuracy = _accuracy(test_logits, data.y[data.test])
+    return model, run.result(accuracy, best_test_accuracy=best_test)
 
 
-class _Run:
-    """All that changes while a network is trained, and so all that a checkpoint holds."""
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Adam) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.epoch = 0
-        self.best = Best()
-        self.best_state: dict[str, Tensor] = {}
-        self.history: list[dict[str, float]] = []
-        self.seconds = 0.0
-        self.identity: dict[str, Any] = {}
-
-    def save(self, folder: Path) -> None:
-        tensors = {f"model/{name}": t for name, t in self.model.state_dict().items()}
-        tensors |= {f"best/{name}": t for name, t in self.best_state.items()}
-        for index, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam/{index}/{name}": value for name, value in moments.items()}
-        tensors["random"] = torch.get_rng_state()
-        state = {
-            "identity": self.identity,
-            "epoch": self.epoch,
-            "best": asdict(self.best),
-            "history": self.history,
-            "seconds": self.seconds,
-        }
-        save_checkpoint(folder, self.epoch, tensors, state)
-
-    def resume(self, folder: Path, identity: dict[str, Any]) -> None:
-        self.identity = identity
-        found = load_checkpoint(folder)
-        if found is None:
-            return
-        tensors, state = found
-        if state["identity"] != identity:
-            raise ValueError(
-                f"the checkpoints in {folder} are of another run (other configuration, seed or "
-                "data); choose another folder, or delete them to begin anew"
-            )
-        self.model.load_state_dict(_below(tensors, "model/"))
-        self.best_state = _below(tensors, "best/")
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in _below(tensors, "adam/").items():
-            index, _, key = name.partition("/")
-            moments.setdefault(int(index), {})[key] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        torch.set_rng_state(tensors["random"])
-        self.epoch = state["epoch"]
-        self.best = Best(**state["best"])
-        self.history = state["history"]
-        self.seconds = state["seconds"]
-
-
-def _train_epoch(run: _Run, data: NodeData, x: Tensor, graph: Graph, config: TrainConfig) -> float:
+def _train_epoch(run: Run, data: NodeData, x: Tensor, graph: Graph, config: TrainConfig) -> float:
     run.model.train()
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
@@ -246,24 +120,16 @@ def _train_epoch(run: _Run, data: NodeData, x: Tensor, graph: Graph, config: Tra
     run.optimizer.zero_grad()
     loss.backward()
     run.optimizer.step()
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise FloatingPointError(
-            f"the loss is {value} in epoch {run.epoch}; use a smaller lr or glr_weight"
-        )
-    return value
+    return float(loss.detach())
 
 
 def _validate(
-    run: _Run, data: NodeData, x: Tensor, graph: Graph, trace_test: bool
+    run: Run, data: NodeData, x: Tensor, graph: Graph, trace_test: bool
 ) -> dict[str, float]:
-    """Measure the epoch on validation nodes and remember it if it is the best so far."""
+    """Measure the epoch on validation nodes."""
     logits, test_logits = _evaluate(run.model, data, x, graph)
     accuracy = _accuracy(logits, data.y[data.val])
     loss = float(cross_entropy(logits, data.y[data.val]))
-    if run.best.is_beaten_by(accuracy, loss):
-        run.best = replace(run.best, epoch=run.epoch, val_accuracy=accuracy, val_loss=loss)
-        run.best_state = {name: t.detach().clone() for name, t in run.model.state_dict().items()}
     row = {"val_accuracy": accuracy, "val_loss": loss}
     if trace_test:
         row["test_accuracy"] = _accuracy(test_logits, data.y[data.test])
@@ -295,20 +161,3 @@ def _logits(
 
 def _accuracy(logits: Tensor, y: Tensor) -> float:
     return float((logits.argmax(-1) == y).double().mean())
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-def _hash(state: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        digest.update(name.encode())
-        digest.update(state[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere else

@@ -14,7 +14,7 @@ import scipy.stats
 import torch
 
 from jlgcn.train.environment import commit, versions
-from jlgcn.train.fit import FitResult
+from jlgcn.train.loop import FitResult
 
 SCHEMA_VERSION = 1
 
@@ -64,7 +64,7 @@ def write_result(
         "hardware": environment["processor"],
         "threads": torch.get_num_threads(),
         "data_sha256": data_sha256,
-    }
+    } | fitted.measured
     with (folder / "history.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(fitted.history[0]) if fitted.history else [])
         writer.writeheader()

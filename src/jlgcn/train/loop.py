@@ -1,0 +1,212 @@
+"""The loop that all training shares: epochs, selection by validation, checkpoints, a bar."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
+from jlgcn.train.interrupt import deferred_interruption
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch that validation selects: highest accuracy, and lowest loss among equals."""
+
+    epoch: int = -1
+    val_accuracy: float = -1.0
+    val_loss: float = math.inf
+
+    def is_beaten_by(self, val_accuracy: float, val_loss: float) -> bool:
+        """Whether another epoch would be selected instead; the earlier one wins a tie."""
+        return (val_accuracy, -val_loss) > (self.val_accuracy, -self.val_loss)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What came of a training run.
+
+    Attributes:
+        best_epoch: the epoch that validation selected, from 0.
+        val_accuracy: its accuracy on validation nodes.
+        test_accuracy: its accuracy on test nodes, looked at once.
+        seconds: time of all epochs, over all resumptions.
+        peak_bytes: largest memory of the process.
+        parameter_sha256: hash of the selected parameters.
+        history: a row an epoch.
+        best_test_accuracy: the best of all epochs where test nodes were traced; None otherwise.
+        measured: what else was measured, by name, for the record.
+    """
+
+    best_epoch: int
+    val_accuracy: float
+    test_accuracy: float
+    seconds: float
+    peak_bytes: int
+    parameter_sha256: str
+    history: list[dict[str, float]] = field(repr=False)
+    best_test_accuracy: float | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """All that changes while a network is trained, and so all that a checkpoint holds."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Adam) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.epoch = 0
+        self.best = Best()
+        self.best_state: dict[str, Tensor] = {}
+        self.history: list[dict[str, float]] = []
+        self.seconds = 0.0
+        self.identity: dict[str, Any] = {}
+
+    def select(self, val_accuracy: float, val_loss: float) -> None:
+        """Keep the parameters as they are if this epoch is the best so far."""
+        if self.best.is_beaten_by(val_accuracy, val_loss):
+            self.best = Best(self.epoch, val_accuracy, val_loss)
+            self.best_state = {
+                name: t.detach().clone() for name, t in self.model.state_dict().items()
+            }
+
+    def result(self, test_accuracy: float, **others: Any) -> FitResult:  # noqa: ANN401
+        """Return what came of it."""
+        return FitResult(
+            best_epoch=self.best.epoch,
+            val_accuracy=self.best.val_accuracy,
+            test_accuracy=test_accuracy,
+            seconds=self.seconds,
+            peak_bytes=_peak_bytes(),
+            parameter_sha256=_hash(self.best_state),
+            history=self.history,
+            **others,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint of everything."""
+        tensors = {f"model/{name}": t for name, t in self.model.state_dict().items()}
+        tensors |= {f"best/{name}": t for name, t in self.best_state.items()}
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"adam/{index}/{name}": value for name, value in moments.items()}
+        tensors["random"] = torch.get_rng_state()
+        state = {
+            "identity": self.identity,
+            "epoch": self.epoch,
+            "best": asdict(self.best),
+            "history": self.history,
+            "seconds": self.seconds,
+        }
+        save_checkpoint(folder, self.epoch, tensors, state)
+
+    def resume(self, folder: Path, identity: dict[str, Any]) -> None:
+        """Go on from the newest checkpoint, if there is one, and if it is of the same run."""
+        self.identity = identity
+        found = load_checkpoint(folder)
+        if found is None:
+            return
+        tensors, state = found
+        if state["identity"] != identity:
+            raise ValueError(
+                f"the checkpoints in {folder} are of another run (other configuration, seed or "
+                "data); choose another folder, or delete them to begin anew"
+            )
+        self.model.load_state_dict(_below(tensors, "model/"))
+        self.best_state = _below(tensors, "best/")
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in _below(tensors, "adam/").items():
+            index, _, key = name.partition("/")
+            moments.setdefault(int(index), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        torch.set_rng_state(tensors["random"])
+        self.epoch = state["epoch"]
+        self.best = Best(**state["best"])
+        self.history = state["history"]
+        self.seconds = state["seconds"]
+
+
+def run_epochs(
+    run: Run,
+    num_epochs: int,
+    train: Callable[[], float],
+    validate: Callable[[], dict[str, float]],
+    *,
+    checkpoints: Path | None,
+    checkpoint_seconds: float,
+    progress: bool,
+    label: str,
+) -> None:
+    """Train until `num_epochs` are done; what validation selects is kept in the run.
+
+    Args:
+        run: what is trained; it may have some epochs behind it.
+        num_epochs: where to stop.
+        train: trains one epoch and returns its loss.
+        validate: returns what is to be kept of the epoch, ``val_accuracy`` and ``val_loss`` among
+            it.
+        checkpoints: folder for checkpoints, or None.
+        checkpoint_seconds: time between two of them.
+        progress: show a bar, where there is a terminal.
+        label: what the bar is called.
+    """
+    started = saved = time.perf_counter()
+    before = run.seconds
+    bar = tqdm(
+        total=num_epochs,
+        initial=run.epoch,
+        desc=label,
+        unit="epoch",
+        disable=None if progress else True,
+        dynamic_ncols=True,
+    )
+    with bar, deferred_interruption() as interruption:
+        while run.epoch < num_epochs:
+            loss = train()
+            if not math.isfinite(loss):
+                raise FloatingPointError(
+                    f"the loss is {loss} in epoch {run.epoch}; use a smaller lr or glr_weight"
+                )
+            row = validate()
+            run.select(row["val_accuracy"], row["val_loss"])
+            run.history.append({"epoch": run.epoch, "loss": loss, **row})
+            run.epoch += 1
+            run.seconds = before + time.perf_counter() - started
+            bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
+            bar.update()
+            is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
+            if checkpoints is not None and is_due:
+                run.save(checkpoints)
+                saved = time.perf_counter()
+            if interruption.signal:
+                interruption.raise_it()
+    if checkpoints is not None:
+        run.save(checkpoints)
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _hash(state: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(name.encode())
+        digest.update(state[name].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere else
