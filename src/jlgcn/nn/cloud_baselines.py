@@ -91,7 +91,7 @@ class PointNet(nn.Module):
         turned = x @ self.input_transform(x)
         hidden = _each(self.before, turned)
         transform = self.feature_transform(hidden)
-        pooled = _each(self.after, hidden @ transform).amax(-2)
+        pooled = _each(self.after, hidden @ transform).max(-2).values
         return GraphOutput(self.head(pooled), pooled, [x, transform], [], [])
 
     def regularizer(self, output: GraphOutput) -> Tensor:  # (B,)
@@ -149,7 +149,7 @@ class DGCNN(nn.Module):
         for conv in self.convs:
             features.append(conv(features[-1], neighbors(features[-1], self.num_neighbors)))
         hidden = _each(self.last, torch.cat(features[1:], -1))
-        pooled = torch.cat([hidden.amax(-2), hidden.mean(-2)], -1)
+        pooled = torch.cat([hidden.max(-2).values, hidden.mean(-2)], -1)
         return GraphOutput(self.head(pooled), pooled, features, [], [])
 
 
@@ -169,15 +169,15 @@ class EdgeConv(nn.Module):
         super().__init__()
         self.difference = nn.Linear(in_channels, out_channels, bias=False)
         self.own = nn.Linear(in_channels, out_channels, bias=False)
-        self.norm = nn.BatchNorm2d(out_channels)
+        self.norm = nn.BatchNorm1d(out_channels)
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """Return new features."""
         # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes before they meet in edges.
         other = self.difference(x)
         edges = _gathered(other, index) + (self.own(x) - other).unsqueeze(-2)  # (B, N, k, C)
-        normalized = self.norm(edges.permute(0, 3, 1, 2))  # (B, C, N, k)
-        return leaky_relu(normalized, 0.2).amax(-1).mT
+        normalized: Tensor = self.norm(edges.flatten(0, 2))
+        return leaky_relu(normalized, 0.2).view(edges.shape).max(-2).values
 
 
 @torch.no_grad()
@@ -236,7 +236,7 @@ class _Transform(nn.Module):
         nn.init.eye_(self.matrix.bias.data.view(channels, channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled = self.cloud(_each(self.points, x).amax(-2))
+        pooled = self.cloud(_each(self.points, x).max(-2).values)
         matrix: Tensor = self.matrix(pooled)
         return matrix.view(-1, self.channels, self.channels)
 
@@ -265,4 +265,5 @@ def _gathered(
 ) -> Tensor:  # (B, N, k, C)
     num_graphs, num_nodes, _ = x.shape
     start = torch.arange(num_graphs, device=x.device).view(-1, 1, 1) * num_nodes
-    return x.flatten(0, 1)[index + start]
+    rows = x.flatten(0, 1).index_select(0, (index + start).flatten())
+    return rows.view(*index.shape, -1)

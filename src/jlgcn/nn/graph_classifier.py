@@ -65,7 +65,7 @@ class JLGCNGraphClassifier(nn.Module):
         - x: (nodes of all graphs, in_channels) with `batch`, as in PyTorch Geometric's `Batch`.
 
     Cost: the layers, B·N²·(rank + channels) a layer and product; memory B·N² with graphs of up to
-    1,024 nodes, which are held, B·N above.
+    512 nodes, which are held, B·N above.
 
     Example:
         >>> model = JLGCNGraphClassifier(3, 10, hidden_channels=(16, 32)).eval()
@@ -252,7 +252,7 @@ def _pooled(x: Tensor, valid: Tensor | None, pooling: Pooling) -> Tensor:
     if pooling == "max":
         if valid is not None:
             x = x.masked_fill(~valid.unsqueeze(-1), -torch.inf)
-        return x.amax(-2)
+        return x.max(-2).values
     if valid is None:
         return x.mean(-2)
     return x.sum(-2) / valid.sum(-1, keepdim=True)

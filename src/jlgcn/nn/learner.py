@@ -22,7 +22,7 @@ BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 #: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
-MAX_DENSE_NODES = 1_024
+MAX_DENSE_NODES = 512
 
 # Pairs of rows from which the median distance is estimated.
 _NUM_SAMPLED_PAIRS = 10_000
@@ -49,7 +49,7 @@ class GraphLearner(nn.Module):
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once. "dense"
             is exact too and holds all N × N weights: faster where rank is in the hundreds, and what
-            "auto" does with batches of graphs of up to 1,024 nodes.
+            "auto" does with batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
 
     Shapes:

@@ -2,6 +2,15 @@
 
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.train.fit import TrainConfig, fit
+from jlgcn.train.fit_clouds import CloudTrainConfig, fit_clouds
 from jlgcn.train.loop import FitResult
 
-__all__ = ["FitResult", "TrainConfig", "fit", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "CloudTrainConfig",
+    "FitResult",
+    "TrainConfig",
+    "fit",
+    "fit_clouds",
+    "load_checkpoint",
+    "save_checkpoint",
+]

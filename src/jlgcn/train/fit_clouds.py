@@ -1,0 +1,192 @@
+"""Training on clouds in mini-batches; selection and checkpoints as for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from jlgcn.data import CloudData, augment, choose_points, drop_points
+from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
+from jlgcn.nn.cloud_baselines import PointNet
+from jlgcn.train.loop import FitResult, Run, run_epochs
+
+#: Clouds that are evaluated at a time.
+_EVALUATED = 64
+
+
+@dataclass(frozen=True)
+class CloudTrainConfig:
+    """How a network for clouds is trained.
+
+    Attributes:
+        epochs: how often every training cloud is seen.
+        num_points: points of a cloud, drawn anew in every epoch; the same ones in evaluation.
+        batch_size: clouds a step.
+        lr: learning rate of Adam at the start.
+        lr_step: epochs after which it is multiplied by `lr_decay`, again and again.
+        lr_decay: what it is multiplied by.
+        weight_decay: L2 penalty of Adam.
+        regularizer_weight: weight of what the network's `regularizer` returns, as a mean over
+            clouds: λ of the paper for JLGCN, whose regularizer is divided by the number of pairs
+            of points too, and that of PointNet's transforms. 0 leaves it out.
+        augments: scale and shift training clouds at random.
+    """
+
+    epochs: int = 400
+    num_points: int = 1024
+    batch_size: int = 32
+    lr: float = 1e-3
+    lr_step: int = 40
+    lr_decay: float = 0.5
+    weight_decay: float = 1e-4
+    regularizer_weight: float = 0.0
+    augments: bool = True
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0."""
+        return self.lr * self.lr_decay ** (epoch // self.lr_step)
+
+
+def fit_clouds(
+    make_model: Callable[[], nn.Module],
+    data: CloudData,
+    config: CloudTrainConfig,
+    *,
+    seed: int,
+    points_missing: Sequence[float] = (),
+    checkpoints: Path | None = None,
+    checkpoint_seconds: float = 120.0,
+    progress: bool = False,
+    label: str = "",
+) -> tuple[nn.Module, FitResult]:
+    """Train a network on clouds and return it as validation selected it.
+
+    Args:
+        make_model: returns the network, called after the seed is set; it is called with points,
+            (B, N, 3), and returns :class:`jlgcn.nn.GraphOutput`.
+        data: clouds, classes and split.
+        config: how to train.
+        seed: of everything random.
+        points_missing: shares of the points that are dropped from test clouds, after selection,
+            to see what remains of the accuracy.
+        checkpoints: folder for checkpoints, see :func:`jlgcn.train.fit`.
+        checkpoint_seconds: time between two checkpoints.
+        progress: show a bar, where there is a terminal.
+        label: what the bar is called.
+
+    Returns:
+        The network, and the result. Its `measured` has ``mean_class_accuracy``, ``model_bytes``,
+        ``accuracy_missing`` and ``confusion``, whose rows are the true classes.
+
+    Cost: a forward and backward pass over the training clouds and a forward pass over the
+    validation clouds an epoch.
+    """
+    torch.manual_seed(seed)
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    run = Run(model, optimizer)
+    if checkpoints is not None:
+        run.resume(checkpoints, {"config": asdict(config), "seed": seed, "data": data.sha256})
+    run_epochs(
+        run,
+        config.epochs,
+        lambda: _train_epoch(run, data, config),
+        lambda: _validate(run, data, config),
+        checkpoints=checkpoints,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+        label=label,
+    )
+    model.load_state_dict(run.best_state)
+    test, y = _evaluation_points(data, data.test, config), data.y[data.test]
+    predicted = predict(model, test).argmax(-1)
+    confusion = torch.zeros(data.num_classes, data.num_classes, dtype=torch.int64)
+    confusion.index_put_((y, predicted), torch.ones_like(y), accumulate=True)
+    present = confusion.sum(-1) > 0
+    by_class = confusion.diagonal()[present] / confusion.sum(-1)[present]
+    remaining = {
+        f"{share:g}": _accuracy(predict(model, drop_points(test, share, seed=seed)), y)
+        for share in points_missing
+    }
+    return model, run.result(
+        float((predicted == y).double().mean()),
+        measured={
+            "mean_class_accuracy": float(by_class.double().mean()),
+            "model_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
+            "accuracy_missing": remaining,
+            "confusion": confusion.tolist(),
+        },
+    )
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    points: Tensor,  # (B, N, 3)
+) -> Tensor:  # (B, classes)
+    """Return the logits of clouds, some of them at a time.
+
+    Cost: a forward pass.
+    """
+    model.eval()
+    return torch.cat([model(part).logits for part in points.split(_EVALUATED)])
+
+
+def _train_epoch(run: Run, data: CloudData, config: CloudTrainConfig) -> float:
+    run.model.train()
+    for group in run.optimizer.param_groups:
+        group["lr"] = config.rate(run.epoch)
+    total, count = 0.0, 0
+    for clouds in _batches(data.train, config.batch_size):
+        points = choose_points(data.points[clouds], config.num_points)
+        points = augment(points) if config.augments else points
+        output: GraphOutput = run.model(points)
+        loss = cross_entropy(output.logits, data.y[clouds])
+        if config.regularizer_weight > 0:
+            loss = loss + config.regularizer_weight * _regularizer(run.model, output)
+        run.optimizer.zero_grad()
+        loss.backward()
+        run.optimizer.step()
+        total += float(loss.detach()) * len(clouds)
+        count += len(clouds)
+    return total / count
+
+
+def _validate(run: Run, data: CloudData, config: CloudTrainConfig) -> dict[str, float]:
+    logits = predict(run.model, _evaluation_points(data, data.val, config))
+    y = data.y[data.val]
+    return {
+        "val_accuracy": _accuracy(logits, y),
+        "val_loss": float(cross_entropy(logits, y)),
+    }
+
+
+def _regularizer(model: nn.Module, output: GraphOutput) -> Tensor:
+    if isinstance(model, JLGCNGraphClassifier):
+        num_pairs = output.features[0].shape[-2] ** 2
+        return model.regularizer(output).mean() / num_pairs
+    if isinstance(model, PointNet):
+        return model.regularizer(output).mean()
+    raise ValueError(f"{type(model).__name__} has no regularizer; set regularizer_weight to 0")
+
+
+def _batches(clouds: Tensor, batch_size: int) -> Iterator[Tensor]:
+    order = clouds[torch.randperm(len(clouds))]
+    for batch in order.split(batch_size):
+        if len(batch) > 1:  # one cloud alone has no variance to be normalised by
+            yield batch
+
+
+def _evaluation_points(data: CloudData, clouds: Tensor, config: CloudTrainConfig) -> Tensor:
+    """Return points that are the same in every epoch and for every seed and network."""
+    generator = torch.Generator().manual_seed(0)
+    return choose_points(data.points[clouds], config.num_points, generator=generator)
+
+
+def _accuracy(logits: Tensor, y: Tensor) -> float:
+    return float((logits.argmax(-1) == y).double().mean())
