@@ -304,7 +304,7 @@ def doctor(
 
 def _chosen(
     name: str, variants: list[str] | None, settings: list[str] | None
-) -> tuple[Recipe, list[Variant], str]:
+) -> tuple[Recipe[Any], list[Variant[Any]], str]:
     """Return a recipe, its chosen variants with settings, and a label for what these change."""
     from dataclasses import replace
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from jlgcn.recipes import Experiment, get_recipe
+from jlgcn.recipes import NodeExperiment, get_recipe
 from jlgcn.report import summarize
 
 OURS = get_recipe("citation/cora").variant("jlgcn").experiment
 
 
 def line(
-    experiment: Experiment, seed: int, accuracy: float, best: float | None = None
+    experiment: NodeExperiment, seed: int, accuracy: float, best: float | None = None
 ) -> dict[str, Any]:
     return {
         "recipe": "citation/cora",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from jlgcn.data import NodeData
+from jlgcn.data import CloudData, NodeData, unit_sphere
 from jlgcn.data.node_data import both_directions
 from jlgcn.nn import JLGCN
 from jlgcn.train import FitResult, TrainConfig, fit
@@ -28,6 +28,25 @@ def small_data(num_nodes: int = 120) -> NodeData:
         val=torch.arange(10, 40),
         test=torch.arange(40, num_nodes),
         sha256="small",
+    )
+
+
+def small_clouds(count: int = 66) -> CloudData:
+    """Spheres, sticks and plates."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(count, 40, 3, generator=generator)
+    y = torch.arange(count) % 3
+    points[y == 1] *= torch.tensor([0.05, 0.05, 1.0])
+    points[y == 2] *= torch.tensor([1.0, 0.05, 1.0])
+    part = count // 3
+    return CloudData(
+        name="shapes",
+        points=unit_sphere(points),
+        y=y,
+        train=torch.arange(part),
+        val=torch.arange(part, 2 * part),
+        test=torch.arange(2 * part, count),
+        sha256="shapes",
     )
 
 

@@ -6,32 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from jlgcn.data import CloudData, unit_sphere
+from jlgcn.data import CloudData
 from jlgcn.nn import JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import DGCNN, PointNet
 from jlgcn.train import CloudTrainConfig, FitResult, fit_clouds
 from jlgcn.train.checkpoint import load_checkpoint
+from tests.train.small import small_clouds
 
 CONFIG = CloudTrainConfig(epochs=6, num_points=24, batch_size=8, lr=0.01, lr_step=3)
-
-
-def shapes(count: int = 66) -> CloudData:
-    """Spheres, sticks and plates."""
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(count, 40, 3, generator=generator)
-    y = torch.arange(count) % 3
-    points[y == 1] *= torch.tensor([0.05, 0.05, 1.0])
-    points[y == 2] *= torch.tensor([1.0, 0.05, 1.0])
-    part = count // 3
-    return CloudData(
-        name="shapes",
-        points=unit_sphere(points),
-        y=y,
-        train=torch.arange(part),
-        val=torch.arange(part, 2 * part),
-        test=torch.arange(2 * part, count),
-        sha256="shapes",
-    )
 
 
 def small() -> JLGCNGraphClassifier:
@@ -42,7 +24,7 @@ def train(seed: int, folder: Path | None = None, **changes: object) -> FitResult
     config = CloudTrainConfig(**(vars(CONFIG) | changes))
     return fit_clouds(
         small,
-        shapes(),
+        small_clouds(),
         config,
         seed=seed,
         points_missing=(0.0, 0.5),
@@ -86,7 +68,7 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
         return model
 
     with pytest.raises(RuntimeError, match="stop"):
-        fit_clouds(make, shapes(), CONFIG, seed=5, checkpoints=tmp_path, checkpoint_seconds=0)
+        fit_clouds(make, small_clouds(), CONFIG, seed=5, checkpoints=tmp_path, checkpoint_seconds=0)
     found = load_checkpoint(tmp_path)
     assert found is not None
     assert 0 < found[1]["epoch"] < CONFIG.epochs
@@ -96,19 +78,19 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 def test_regularizers() -> None:
     assert train(0, regularizer_weight=0.1).parameter_sha256 != train(0).parameter_sha256
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=8, regularizer_weight=0.001)
-    fit_clouds(lambda: PointNet(3, 3), shapes(), config, seed=0)
+    fit_clouds(lambda: PointNet(3, 3), small_clouds(), config, seed=0)
     with pytest.raises(ValueError, match="DGCNN has no regularizer; set regularizer_weight to 0"):
-        fit_clouds(lambda: DGCNN(3, 3, (8, 8), 4), shapes(), config, seed=0)
+        fit_clouds(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config, seed=0)
 
 
 def test_a_single_cloud_left_over_is_left_out() -> None:
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=7)  # 22 = 3 · 7 + 1
-    assert fit_clouds(small, shapes(), config, seed=0)[1].history[0]["loss"] > 0
+    assert fit_clouds(small, small_clouds(), config, seed=0)[1].history[0]["loss"] > 0
 
 
 def test_evaluation_draws_nothing_from_the_run() -> None:
     """What is drawn in training must not depend on how many clouds are evaluated."""
-    data = shapes()
+    data = small_clouds()
     fewer = CloudData(**(vars(data) | {"val": data.val[:5]}))
     config = CloudTrainConfig(epochs=2, num_points=24, batch_size=8)
     losses = [

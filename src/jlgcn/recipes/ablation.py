@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jlgcn.recipes.node_experiment import NodeExperiment
 from jlgcn.recipes.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.recipes.robustness import without_edges
 from jlgcn.recipes.table2 import cora
@@ -19,7 +20,7 @@ WEIGHTS = tuple(_PUBLISHED)
 EDGES_MISSING = (0.0, 0.5, 1.0)
 
 
-def graphs() -> Recipe:
+def graphs() -> Recipe[NodeExperiment]:
     """Return part (a): a given, a fixed, one learned and many learned graphs."""
     table = cora()
     ours = table.variant("jlgcn").experiment
@@ -52,7 +53,7 @@ def graphs() -> Recipe:
     )
 
 
-def regularizer() -> Recipe:
+def regularizer() -> Recipe[NodeExperiment]:
     """Return part (b): the weight of the regularizer, as edges go missing."""
     ours = cora().variant("jlgcn").experiment
     return Recipe(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jlgcn.recipes.node_experiment import NodeExperiment
 from jlgcn.recipes.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.recipes.table2 import cora
 
 
-def learned_graph() -> Recipe:
+def learned_graph() -> Recipe[NodeExperiment]:
     """Return the given graph and that of each layer, on the first 50 nodes of Cora."""
     return Recipe(
         name="figures/learned-graph",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic
 
-from jlgcn.recipes.experiment import Experiment
+from jlgcn.recipes.experiment import E
 
 
 @dataclass(frozen=True)
-class Variant:
+class Variant(Generic[E]):
     """One cell of a table, or one point of a figure.
 
     Attributes:
@@ -20,13 +21,13 @@ class Variant:
     """
 
     name: str
-    experiment: Experiment
+    experiment: E
     published: float | None = None
     seeds: int = 5
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Generic[E]):
     """The experiments behind one table or figure of the paper.
 
     Attributes:
@@ -43,11 +44,11 @@ class Recipe:
     place: str
     summary: str
     left_open: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[Variant[E], ...]
     main: tuple[str, ...] = ()
     quoted: tuple[tuple[str, float], ...] = ()
 
-    def variant(self, name: str) -> Variant:
+    def variant(self, name: str) -> Variant[E]:
         """Return the variant of this name."""
         for variant in self.variants:
             if variant.name == name:
@@ -55,7 +56,7 @@ class Recipe:
         names = ", ".join(repr(variant.name) for variant in self.variants)
         raise ValueError(f"{self.name} has no variant {name!r}; variants are {names}")
 
-    def chosen(self, names: list[str] | None = None) -> list[Variant]:
+    def chosen(self, names: list[str] | None = None) -> list[Variant[E]]:
         """Return the variants of these names: None for the main ones, ["all"] for all."""
         if names == ["all"] or (not names and not self.main):
             return list(self.variants)

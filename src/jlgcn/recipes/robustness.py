@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jlgcn.recipes.experiment import Experiment
+from jlgcn.recipes.node_experiment import NodeExperiment
 from jlgcn.recipes.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.recipes.table2 import cora
 
@@ -17,7 +17,7 @@ _MODELS = ("jlgcn", "gcn", "gat")
 _PUBLISHED = {0.0: 83.9, 0.5: 77.9, 1.0: 60.52}
 
 
-def edges() -> Recipe:
+def edges() -> Recipe[NodeExperiment]:
     """Return part (a): accuracy as edges go missing."""
     return Recipe(
         name="robustness/edges",
@@ -42,7 +42,7 @@ def edges() -> Recipe:
     )
 
 
-def labels() -> Recipe:
+def labels() -> Recipe[NodeExperiment]:
     """Return part (b): accuracy as training labels go missing."""
     return Recipe(
         name="robustness/labels",
@@ -66,7 +66,7 @@ def labels() -> Recipe:
     )
 
 
-def without_edges(experiment: Experiment, missing: float) -> Experiment:
+def without_edges(experiment: NodeExperiment, missing: float) -> NodeExperiment:
     """Return an experiment with edges missing; without any, metrics begin as the identity."""
     experiment = replace(experiment, edges_missing=missing)
     if missing == 1 and experiment.model == "jlgcn":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jlgcn.recipes.experiment import Experiment
+from jlgcn.recipes.node_experiment import NodeExperiment
 from jlgcn.recipes.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.train import TrainConfig
 
@@ -18,9 +18,9 @@ _BASELINES = (
 )
 
 
-def cora() -> Recipe:
+def cora() -> Recipe[NodeExperiment]:
     """Return Table 2's column for Cora."""
-    ours = Experiment(dataset="cora")
+    ours = NodeExperiment(dataset="cora")
     return Recipe(
         name="citation/cora",
         place="Table 2, Cora",
@@ -32,9 +32,9 @@ def cora() -> Recipe:
     )
 
 
-def citeseer() -> Recipe:
+def citeseer() -> Recipe[NodeExperiment]:
     """Return Table 2's column for Citeseer; the authors keep the rate and drop no input."""
-    paper = Experiment(dataset="citeseer", preset="paper")
+    paper = NodeExperiment(dataset="citeseer", preset="paper")
     ours = replace(
         paper, preset="authors", input_dropout=0.0, train=replace(paper.train, lr_decay=1.0)
     )
@@ -49,9 +49,9 @@ def citeseer() -> Recipe:
     )
 
 
-def pubmed() -> Recipe:
+def pubmed() -> Recipe[NodeExperiment]:
     """Return what Table 2's column for Pubmed would be with all of its 19,717 nodes."""
-    paper = Experiment(dataset="pubmed", preset="paper")
+    paper = NodeExperiment(dataset="pubmed", preset="paper")
     ours = replace(paper, preset="authors", train=replace(paper.train, lr_decay=0.8))
     return Recipe(
         name="citation/pubmed",
@@ -63,7 +63,7 @@ def pubmed() -> Recipe:
     )
 
 
-def pubmed_10k() -> Recipe:
+def pubmed_10k() -> Recipe[NodeExperiment]:
     """Return Table 2's column for Pubmed: the split and the first 10,000 other nodes."""
     whole = pubmed()
     variants = tuple(
@@ -85,12 +85,12 @@ def pubmed_10k() -> Recipe:
 
 
 def _variants(
-    ours: Experiment,
-    paper: Experiment,
+    ours: NodeExperiment,
+    paper: NodeExperiment,
     published: tuple[float | None, float | None, float | None],
     seeds: int,
-) -> tuple[Variant, ...]:
-    gcn = Experiment(dataset=ours.dataset, model="gcn", train=GCN_TRAIN)
+) -> tuple[Variant[NodeExperiment], ...]:
+    gcn = NodeExperiment(dataset=ours.dataset, model="gcn", train=GCN_TRAIN)
     gat = replace(gcn, model="gat", train=GAT_TRAIN)
     of_jlgcn, of_gcn, of_gat = published
     return (

@@ -63,7 +63,7 @@ def save(figure: Figure, target: Path | IO[bytes], form: Literal["svg", "png"]) 
         figure.savefig(target, format=form, dpi=150, metadata=metadata)
 
 
-def accuracies(recipe: Recipe, rows: Sequence[Row]) -> Figure:
+def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
     """Draw every variant's accuracy by both protocols with its interval, and the published one."""
     names = [v.name for v in recipe.variants if any(row["variant"] == v.name for row in rows)]
     figure = _figure(7, 1.3 + 0.55 * len(names))
@@ -87,7 +87,7 @@ def accuracies(recipe: Recipe, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def robustness(recipe: Recipe, rows: Sequence[Row]) -> Figure:
+def robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
     """Draw accuracy against what is missing, a curve for each network, intervals as bands."""
     figure = _figure(9, 4)
     panels = figure.subplots(1, 2, sharey=True, squeeze=False)
@@ -142,7 +142,7 @@ def learned_graphs(graphs: dict[str, list[list[float]]]) -> Figure:
     return figure
 
 
-def learning_curves(recipe: Recipe, curves: dict[str, list[dict[str, float]]]) -> Figure:
+def learning_curves(recipe: Recipe[Any], curves: dict[str, list[dict[str, float]]]) -> Figure:
     """Draw loss and validation accuracy of seed 0 over the epochs."""
     figure = _figure(9, 3.4)
     panels = figure.subplots(1, 2)
@@ -160,10 +160,11 @@ def learning_curves(recipe: Recipe, curves: dict[str, list[dict[str, float]]]) -
     return figure
 
 
-_DRAW: dict[str, Callable[[Recipe, Sequence[Row]], Figure]] = {
+_DRAW: dict[str, Callable[[Recipe[Any], Sequence[Row]], Figure]] = {
     "citation": accuracies,
     "robustness": robustness,
     "ablation": accuracies,
+    "clouds": accuracies,
 }
 
 

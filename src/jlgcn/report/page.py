@@ -46,6 +46,7 @@ _CAPTIONS = {
     "citation": "Means with 95 % intervals.",
     "robustness": "Bands are 95 % intervals over seeds.",
     "ablation": "Means with 95 % intervals.",
+    "clouds": "Means with 95 % intervals.",
     "figures": "All panels share one logarithmic scale; rows and columns are the first nodes.",
 }
 
@@ -108,7 +109,9 @@ the test nodes, which nobody can know in advance; it is here to compare with the
 """
 
 
-def _section(recipe: Recipe, rows: Sequence[dict[str, Any]], figures: dict[str, Figure]) -> str:
+def _section(
+    recipe: Recipe[Any], rows: Sequence[dict[str, Any]], figures: dict[str, Figure]
+) -> str:
     lines = recipe_table(recipe, rows)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in HEADER)
     body = "\n".join(
@@ -137,7 +140,7 @@ def _section(recipe: Recipe, rows: Sequence[dict[str, Any]], figures: dict[str, 
 </ul></details>"""
 
 
-def _anchor(recipe: Recipe) -> str:
+def _anchor(recipe: Recipe[Any]) -> str:
     return recipe.name.replace("/", "-")
 
 

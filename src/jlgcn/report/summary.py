@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jlgcn.recipes import RECIPES
-from jlgcn.recipes.experiment import experiment_key
+from jlgcn.recipes import RECIPES, experiment_key
 from jlgcn.train.result import mean_and_interval
 
 #: How an accuracy is chosen, and what a record calls it.

@@ -38,7 +38,7 @@ def with_interval(row: Row | None) -> str:
     return f"{percent(row['mean'])} ({percent(row['low'])} to {percent(row['high'])})"
 
 
-def recipe_table(recipe: Recipe, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the lines of a recipe's table, without its header; what was not run is left out.
 
     Args:

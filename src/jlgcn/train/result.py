@@ -76,16 +76,6 @@ def write_result(
     return result
 
 
-def write_graphs(folder: Path, graphs: dict[str, list[list[float]]]) -> None:
-    """Write weights of graphs, by name, as ``graphs.json``, with four digits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rounded = {
-        name: [[float(f"{weight:.4g}") for weight in row] for row in matrix]
-        for name, matrix in graphs.items()
-    }
-    (folder / "graphs.json").write_text(json.dumps(rounded) + "\n")
-
-
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Return the result of a finished run, or None."""
     path = folder / "result.json"
