@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,18 +11,21 @@ from torch.nn.functional import leaky_relu
 from torch_geometric.data import Batch, Data
 
 from jlgcn import DenseGraph
-from jlgcn.nn import JLGCNConv, JLGCNGraphClassifier, pad_graphs
+from jlgcn.nn import PRESETS, JLGCNConv, JLGCNGraphClassifier, LogitsOnly, pad_graphs
 from jlgcn.nn.graph_classifier import Pooling
 from jlgcn.nn.learner import Backend
+from jlgcn.nn.options import MetricInit
 from tests.brute import F64, gaussian, largest_difference, points
 
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 RING = torch.cat([RING, RING.flip(0)], -1)
 
 
-def small(**changes: object) -> JLGCNGraphClassifier:
+def small(metric_init: MetricInit = "random", **changes: object) -> JLGCNGraphClassifier:
     torch.manual_seed(0)
+    options = replace(PRESETS["paper"], metric_init=metric_init)
     settings = {"hidden_channels": (6, 8), "head_channels": (5,), "rank": 2} | changes
+    settings |= {"options": options}
     model = JLGCNGraphClassifier(3, 4, **settings)  # type: ignore[arg-type]
     for norm in model.norms:
         assert isinstance(norm, torch.nn.BatchNorm1d)
@@ -133,3 +138,18 @@ def test_what_cannot_be_padded_is_refused_with_a_remedy() -> None:
         small(num_learned=3)
     with pytest.raises(ValueError, match='set backend="exact" or "dense"'):
         small(backend="knn")(x.double(), None, torch.tensor([0, 0, 0, 1]))
+
+
+@pytest.mark.parametrize("backend", ["exact", "dense"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_predicts_the_same(backend: Backend, strict: bool) -> None:
+    model = LogitsOnly(small(backend=backend, metric_init="median")).eval()
+    model(points(2, 20, 3))  # a metric that is scaled at its first call is part of the network
+    program = torch.export.export(
+        model,
+        (points(4, 20, 3),),
+        dynamic_shapes={"x": {0: torch.export.Dim("batch")}},
+        strict=strict,
+    )
+    x = points(7, 20, 3)
+    assert largest_difference(program.module()(x), model(x)) < 1e-12

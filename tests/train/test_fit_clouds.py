@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,10 @@ from jlgcn.nn import JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import DGCNN, PointNet
 from jlgcn.train import CloudTrainConfig, FitResult, fit_clouds
 from jlgcn.train.checkpoint import load_checkpoint
+from tests.train.cloud_worker import losses
 from tests.train.small import small_clouds
+
+ROOT = Path(__file__).parents[2]
 
 CONFIG = CloudTrainConfig(epochs=6, num_points=24, batch_size=8, lr=0.01, lr_step=3)
 
@@ -98,3 +104,19 @@ def test_evaluation_draws_nothing_from_the_run() -> None:
         for each in (data, fewer)
     ]
     assert losses[0] == losses[1]
+
+
+def test_two_processes_have_the_losses_of_one() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    done = subprocess.run(
+        [*command, "-m", "tests.train.cloud_worker"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("["))
+    assert json.loads(line) == pytest.approx(losses(), rel=1e-9)

@@ -75,7 +75,7 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # n
     if graph is None:
         if num_nodes is None:
             raise ValueError("no graph and no num_nodes; pass num_nodes for a graph without edges")
-        return _from_edges(torch.empty(2, 0, dtype=torch.int64), None, num_nodes, notes)
+        return SparseGraph.without_edges(num_nodes)
     if isinstance(graph, (tuple, list)) and len(graph) == 2:
         return _from_edges(_as_index(graph[0]), _as_weight(graph[1]), num_nodes, notes)
     if isinstance(graph, Tensor) and graph.layout != torch.strided:

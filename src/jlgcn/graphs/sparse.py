@@ -71,6 +71,20 @@ class SparseGraph(Graph):
         return graph
 
     @classmethod
+    def without_edges(cls, num_nodes: int) -> Self:
+        """Return the graph of so many nodes and no edge.
+
+        Example:
+            >>> SparseGraph.without_edges(2).to_dense()
+            tensor([[0., 0.],
+                    [0., 0.]])
+        """
+        none = torch.empty(0, dtype=torch.int64)
+        starts = torch.zeros(num_nodes + 1, dtype=torch.int64)
+        pattern = Pattern(starts, none, none, none, num_nodes)
+        return cls.from_pattern(pattern, torch.empty(0))
+
+    @classmethod
     def from_candidates(cls, z: Tensor, edge_index: Tensor) -> Self:
         r"""Return the learned graph of :class:`jlgcn.KernelGraph` on some pairs of nodes only.
 

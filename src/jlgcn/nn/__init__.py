@@ -1,7 +1,12 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
-from jlgcn.nn.graph_classifier import GraphOutput, JLGCNGraphClassifier, pad_graphs
+from jlgcn.nn.graph_classifier import (
+    GraphOutput,
+    JLGCNGraphClassifier,
+    LogitsOnly,
+    pad_graphs,
+)
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.node_classifier import JLGCN, JLGCNOutput
@@ -16,6 +21,7 @@ __all__ = [
     "JLGCNGraphClassifier",
     "JLGCNOptions",
     "JLGCNOutput",
+    "LogitsOnly",
     "laplacian_regularizer",
     "pad_graphs",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from jlgcn.graphs import DenseGraph
+from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.graph_classifier import GraphOutput, JLGCNGraphClassifier
 
 
@@ -169,7 +170,7 @@ class EdgeConv(nn.Module):
         super().__init__()
         self.difference = nn.Linear(in_channels, out_channels, bias=False)
         self.own = nn.Linear(in_channels, out_channels, bias=False)
-        self.norm = nn.BatchNorm1d(out_channels)
+        self.norm = BatchNorm(out_channels)
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """Return new features."""
@@ -244,7 +245,7 @@ class _Transform(nn.Module):
 def _layer(before: int, after: int, negative_slope: float = 0.0) -> nn.Module:
     return nn.Sequential(
         nn.Linear(before, after, bias=False),
-        nn.BatchNorm1d(after),
+        BatchNorm(after),
         nn.LeakyReLU(negative_slope) if negative_slope else nn.ReLU(),
     )
 

@@ -142,7 +142,7 @@ class JLGCNConv(nn.Module):
         columns = linear(x, weight) if narrows else x
         total_degree: Tensor | None = None
         if nodes is None:
-            product = total @ torch.cat([columns, torch.ones_like(columns[..., :1])], -1)
+            product = total.matmul(torch.cat([columns, torch.ones_like(columns[..., :1])], -1))
             out, total_degree = product[..., :-1], product[..., -1]
         else:
             out = total.matmul(columns, nodes)

@@ -12,6 +12,7 @@ from torch.nn.functional import leaky_relu
 
 from jlgcn.graphs import DenseGraph, Graph, as_graph
 from jlgcn.graphs.sparse import check_edge_index
+from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.losses import network_regularizer
@@ -112,12 +113,12 @@ class JLGCNGraphClassifier(nn.Module):
             )
             for index, (before, after) in enumerate(itertools.pairwise(widths))
         )
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden_channels)
+        self.norms = nn.ModuleList(BatchNorm(width) for width in hidden_channels)
         head: list[nn.Module] = []
         for before, after in itertools.pairwise([hidden_channels[-1], *head_channels]):
             head += [
                 nn.Linear(before, after, bias=False),
-                nn.BatchNorm1d(after),
+                BatchNorm(after),
                 nn.LeakyReLU(negative_slope),
                 nn.Dropout(dropout),
             ]
@@ -189,6 +190,32 @@ class JLGCNGraphClassifier(nn.Module):
             probes=probes,
             generator=generator,
         )
+
+
+class LogitsOnly(nn.Module):
+    """A network that returns its logits alone, as `torch.export` and deployment want it.
+
+    Args:
+        model: a network whose output has `logits`, such as :class:`JLGCNGraphClassifier`.
+
+    Cost: that of the network.
+
+    Example:
+        >>> model = LogitsOnly(JLGCNGraphClassifier(3, 10, (8, 16)).eval())
+        >>> clouds = torch.randn(2, 50, 3)
+        >>> program = torch.export.export(model, (clouds,))
+        >>> torch.equal(program.module()(clouds), model(clouds))
+        True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.model(x).logits
+        return logits
 
 
 def pad_graphs(

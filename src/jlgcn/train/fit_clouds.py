@@ -9,10 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 
 from jlgcn.data import CloudData, augment, choose_points, drop_points
 from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
+from jlgcn.nn.batch_norm import is_distributed
 from jlgcn.nn.cloud_baselines import PointNet
+from jlgcn.train.distributed import mean_over_processes, process_group
 from jlgcn.train.loop import FitResult, Run, run_epochs
 
 #: Clouds that are evaluated at a time.
@@ -66,6 +69,10 @@ def fit_clouds(
 ) -> tuple[nn.Module, FitResult]:
     """Train a network on clouds and return it as validation selected it.
 
+    Under `torchrun`, in a process group, every step's batch is shared among the processes; they
+    end with the parameters of one process with the same batch, up to rounding (and up to dropout,
+    which each process draws for its own clouds). The first process writes the checkpoints.
+
     Args:
         make_model: returns the network, called after the seed is set; it is called with points,
             (B, N, 3), and returns :class:`jlgcn.nn.GraphOutput`.
@@ -88,14 +95,17 @@ def fit_clouds(
     """
     torch.manual_seed(seed)
     model = make_model()
+    # What depends on the first features a network sees must not depend on who sees which.
+    predict(model, _evaluation_points(data, data.train[: config.batch_size], config))
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     run = Run(model, optimizer)
     if checkpoints is not None:
         run.resume(checkpoints, {"config": asdict(config), "seed": seed, "data": data.sha256})
+    network = DistributedDataParallel(model) if is_distributed() else model
     run_epochs(
         run,
         config.epochs,
-        lambda: _train_epoch(run, data, config),
+        lambda: _train_epoch(run, network, data, config),
         lambda: _validate(run, data, config),
         checkpoints=checkpoints,
         checkpoint_seconds=checkpoint_seconds,
@@ -137,22 +147,28 @@ def predict(
     return torch.cat([model(part).logits for part in points.split(_EVALUATED)])
 
 
-def _train_epoch(run: Run, data: CloudData, config: CloudTrainConfig) -> float:
-    run.model.train()
+def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTrainConfig) -> float:
+    rank, num_processes = process_group()
+    network.train()
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
     total, count = 0.0, 0
-    for clouds in _batches(data.train, config.batch_size):
+    for clouds in _batches(data.train, config.batch_size, at_least=max(2, num_processes)):
         points = choose_points(data.points[clouds], config.num_points)
         points = augment(points) if config.augments else points
-        output: GraphOutput = run.model(points)
-        loss = cross_entropy(output.logits, data.y[clouds])
+        # Everybody draws the whole batch, so that random states stay the same, and takes a part.
+        own = slice(rank, None, num_processes)
+        output: GraphOutput = network(points[own])
+        loss = cross_entropy(output.logits, data.y[clouds[own]], reduction="sum")
         if config.regularizer_weight > 0:
-            loss = loss + config.regularizer_weight * _regularizer(run.model, output)
+            penalty = _regularizer(run.model, output).sum()
+            loss = loss + config.regularizer_weight * penalty
+        # Processes average their gradients, so each divides by its share of the batch.
+        loss = loss * (num_processes / len(clouds))
         run.optimizer.zero_grad()
         loss.backward()
         run.optimizer.step()
-        total += float(loss.detach()) * len(clouds)
+        total += float(mean_over_processes(loss.detach())) * len(clouds)
         count += len(clouds)
     return total / count
 
@@ -166,19 +182,20 @@ def _validate(run: Run, data: CloudData, config: CloudTrainConfig) -> dict[str, 
     }
 
 
-def _regularizer(model: nn.Module, output: GraphOutput) -> Tensor:
+def _regularizer(model: nn.Module, output: GraphOutput) -> Tensor:  # (B,)
     if isinstance(model, JLGCNGraphClassifier):
         num_pairs = output.features[0].shape[-2] ** 2
-        return model.regularizer(output).mean() / num_pairs
+        return model.regularizer(output) / num_pairs
     if isinstance(model, PointNet):
-        return model.regularizer(output).mean()
+        return model.regularizer(output)
     raise ValueError(f"{type(model).__name__} has no regularizer; set regularizer_weight to 0")
 
 
-def _batches(clouds: Tensor, batch_size: int) -> Iterator[Tensor]:
+def _batches(clouds: Tensor, batch_size: int, at_least: int) -> Iterator[Tensor]:
     order = clouds[torch.randperm(len(clouds))]
     for batch in order.split(batch_size):
-        if len(batch) > 1:  # one cloud alone has no variance to be normalised by
+        # One cloud alone has no variance to be normalised by, and every process needs one.
+        if len(batch) >= at_least:
             yield batch
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
+from jlgcn.train.distributed import process_group
 from jlgcn.train.interrupt import deferred_interruption
 
 
@@ -161,6 +162,7 @@ def run_epochs(
         progress: show a bar, where there is a terminal.
         label: what the bar is called.
     """
+    is_first = process_group()[0] == 0
     started = saved = time.perf_counter()
     before = run.seconds
     bar = tqdm(
@@ -168,7 +170,7 @@ def run_epochs(
         initial=run.epoch,
         desc=label,
         unit="epoch",
-        disable=None if progress else True,
+        disable=None if progress and is_first else True,
         dynamic_ncols=True,
     )
     with bar, deferred_interruption() as interruption:
@@ -186,12 +188,12 @@ def run_epochs(
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
             bar.update()
             is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
-            if checkpoints is not None and is_due:
+            if checkpoints is not None and is_first and is_due:
                 run.save(checkpoints)
                 saved = time.perf_counter()
             if interruption.signal:
                 interruption.raise_it()
-    if checkpoints is not None:
+    if checkpoints is not None and is_first:
         run.save(checkpoints)
 
 
