@@ -168,7 +168,7 @@ def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:
     assert "best test epoch" not in done.output
     assert runner.invoke(app, ["record", "--runs", runs, "--results", results]).exit_code == 0
     table = runner.invoke(app, ["report", "--results", results]).output
-    assert "| citation/cora | jlgcn epochs=1 | honest |" in table
+    assert "| citation/cora | jlgcn epochs=1 | honest | test_accuracy |" in table
     (row,) = json.loads(
         runner.invoke(app, ["report", "--results", results, "--format", "json"]).output
     )

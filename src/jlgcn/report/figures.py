@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from jlgcn._optional import require
 from jlgcn.recipes import RECIPES, Recipe
+from jlgcn.report.summary import METRICS, MISSING
 from jlgcn.train.result import read_curves
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
             draw = _DRAW.get(recipe.name.split("/")[0])
             if own and draw is not None:
                 figures[name] = draw(recipe, own)
+            if any(row["metric"].startswith(MISSING) for row in own):
+                figures[f"{name}-missing"] = cloud_robustness(recipe, own)
             curves = read_curves(results / f"{recipe.name}.curves.csv")
             shown = {
                 v.name: curves[v.name]
@@ -65,6 +68,7 @@ def save(figure: Figure, target: Path | IO[bytes], form: Literal["svg", "png"]) 
 
 def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
     """Draw every variant's accuracy by both protocols with its interval, and the published one."""
+    rows = [row for row in rows if row["metric"] in METRICS.values()]
     names = [v.name for v in recipe.variants if any(row["variant"] == v.name for row in rows)]
     figure = _figure(7, 1.3 + 0.55 * len(names))
     axes = figure.subplots()
@@ -99,15 +103,7 @@ def robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
                 for row in rows
                 if row["protocol"] == protocol and row["variant"].split()[0] == model
             )
-            if points:
-                x = [share for share, _ in points]
-                means = [100 * row["mean"] for _, row in points]
-                low, high = (
-                    [100 * (row["mean"] if row[end] is None else row[end]) for _, row in points]
-                    for end in ("low", "high")
-                )
-                axes.plot(x, means, "o-", color=color, label=model.upper(), ms=4)
-                axes.fill_between(x, low, high, color=color, alpha=0.18, lw=0)
+            _curve(axes, points, color, model.upper())
         if protocol == "authors":
             known = [
                 (float(v.name.split()[1]), v.published)
@@ -120,6 +116,23 @@ def robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
         axes.grid(color="#dddddd")
         axes.legend(loc="lower left")
     panels[0][0].set_ylabel("test accuracy, %")
+    return figure
+
+
+def cloud_robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
+    """Draw accuracy on clouds against the share of points that is missing, intervals as bands."""
+    figure = _figure(7, 4)
+    axes = figure.subplots()
+    for variant, color in zip(recipe.variants, _OTHERS, strict=True):
+        points = sorted(
+            (float(row["metric"].split()[1]), row)
+            for row in rows
+            if row["variant"] == variant.name and row["metric"].startswith(MISSING)
+        )
+        _curve(axes, points, color, variant.name)
+    axes.set(xlabel="share of points missing in test clouds", ylabel="test accuracy, %")
+    axes.grid(color="#dddddd")
+    axes.legend(loc="lower left")
     return figure
 
 
@@ -166,6 +179,19 @@ _DRAW: dict[str, Callable[[Recipe[Any], Sequence[Row]], Figure]] = {
     "ablation": accuracies,
     "clouds": accuracies,
 }
+
+
+def _curve(axes: Axes, points: list[tuple[float, Row]], color: str, label: str) -> None:
+    """Draw means over the share that is missing, and their intervals as a band."""
+    if not points:
+        return
+    x = [share for share, _ in points]
+    low, high = (
+        [100 * (row["mean"] if row[end] is None else row[end]) for _, row in points]
+        for end in ("low", "high")
+    )
+    axes.plot(x, [100 * row["mean"] for _, row in points], "o-", color=color, label=label, ms=4)
+    axes.fill_between(x, low, high, color=color, alpha=0.18, lw=0)
 
 
 def _dot(axes: Axes, row: Row, place: float, is_honest: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jlgcn.recipes import RECIPES, Recipe
 from jlgcn.report.figures import draw_all, save
-from jlgcn.report.tables import HEADER, recipe_table, recorded_tables, rows_as_csv
+from jlgcn.report.tables import recipe_table, recorded_tables, rows_as_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,8 +112,8 @@ the test nodes, which nobody can know in advance; it is here to compare with the
 def _section(
     recipe: Recipe[Any], rows: Sequence[dict[str, Any]], figures: dict[str, Figure]
 ) -> str:
-    lines = recipe_table(recipe, rows)
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in HEADER)
+    header, *lines = recipe_table(recipe, rows)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "\n".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
         for line in lines
@@ -123,6 +123,7 @@ def _section(
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for name, caption in (
             (_anchor(recipe), _CAPTIONS[recipe.name.split("/")[0]]),
+            (f"{_anchor(recipe)}-missing", "Bands are 95 % intervals over seeds."),
             (f"{_anchor(recipe)}-curves", "Learning curves of one seed."),
         )
         if name in figures

@@ -11,6 +11,9 @@ from jlgcn.train.result import mean_and_interval
 #: How an accuracy is chosen, and what a record calls it.
 METRICS = {"honest": "test_accuracy", "authors": "best_test_accuracy"}
 
+#: Accuracies on clouds without some of their points; the share stands behind it.
+MISSING = "accuracy_missing"
+
 
 def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return mean and Student-t 95 % interval over seeds, for each recipe, variant and protocol.
@@ -24,7 +27,7 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         lines: recorded lines, see :func:`jlgcn.train.result.read_records`.
 
     Returns:
-        Rows of recipe, variant, protocol, metric, mean, low, high, seeds and published; accuracies
+        Rows of recipe, variant, protocol, metric, mean, low, high, seeds and published. Accuracies
         lie between 0 and 1, as they were recorded, but `published` is in percent, as in the paper.
     """
     by_key: dict[str, list[dict[str, Any]]] = {}
@@ -53,10 +56,21 @@ def _rows(
     # A seed that was run in two tables, or by both protocols, is one seed.
     traced_last = sorted(lines, key=lambda line: line["best_test_accuracy"] is not None)
     lines = list({line["seed"]: line for line in traced_last}.values())
+    # Of clouds there is more: the mean over classes, and what remains when points are missing.
+    metrics = [(protocol, metric, None) for protocol, metric in METRICS.items()]
+    if lines and "mean_class_accuracy" in lines[0]:
+        metrics.append(("honest", "mean_class_accuracy", None))
+        metrics += [("honest", MISSING, share) for share in lines[0][MISSING]]
     rows = []
-    for protocol, metric in METRICS.items():
-        values = [line[metric] for line in lines if line[metric] is not None]
+    for protocol, metric, share in metrics:
+        values = [line[metric] if share is None else line[metric][share] for line in lines]
+        values = [value for value in values if value is not None]
         if values:
-            name = {"recipe": recipe, "variant": variant, "protocol": protocol, "metric": metric}
-            rows.append(name | mean_and_interval(values) | {"published": published.get(protocol)})
+            full = metric if share is None else f"{metric} {share}"
+            name = {"recipe": recipe, "variant": variant, "protocol": protocol, "metric": full}
+            rows.append(
+                name
+                | mean_and_interval(values)
+                | {"published": published.get(protocol) if metric in METRICS.values() else None}
+            )
     return rows

@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from jlgcn.recipes import RECIPES, Recipe
+from jlgcn.report.summary import METRICS, MISSING
 
-HEADER = ("variant", "published", "best test epoch", "selected by validation", "seeds")
+#: What a table shows between the published figure and the number of seeds, and its metric.
+_COLUMNS = {"best test epoch": METRICS["authors"], "selected by validation": METRICS["honest"]}
+_CLOUD_COLUMNS = {
+    "overall": METRICS["honest"],
+    "mean of classes": "mean_class_accuracy",
+    "0.75 of points missing": f"{MISSING} 0.75",
+    "0.9 missing": f"{MISSING} 0.9",
+}
 
 Row = dict[str, Any]
+
+_NAMES = ("recipe", "variant", "protocol", "metric", "mean", "low", "high", "seeds", "published")
 
 
 def percent(value: float) -> str:
@@ -39,66 +49,63 @@ def with_interval(row: Row | None) -> str:
 
 
 def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the lines of a recipe's table, without its header; what was not run is left out.
+    """Return the header and the lines of a recipe's table; what was not run is left out.
 
     Args:
         recipe: which table.
         rows: rows of :func:`jlgcn.report.summarize`.
     """
-    found = {(row["variant"], row["protocol"]): row for row in rows if row["recipe"] == recipe.name}
-    lines: list[tuple[str, ...]] = [
-        (name, f"{published:.1f}", "", "", "") for name, published in recipe.quoted
-    ]
+    columns = _CLOUD_COLUMNS if recipe.name.startswith("clouds/") else _COLUMNS
+    found = {(row["variant"], row["metric"]): row for row in rows if row["recipe"] == recipe.name}
+    empty = ("",) * (len(columns) + 1)
+    lines = [(name, f"{published:.1f}", *empty) for name, published in recipe.quoted]
     for variant in recipe.variants:
-        authors = found.get((variant.name, "authors"))
-        honest = found.get((variant.name, "honest"))
-        if honest is None:
+        selected = found.get((variant.name, METRICS["honest"]))
+        if selected is None:
             continue
         published = "" if variant.published is None else f"{variant.published:.1f}"
-        cells = (variant.name, published, with_interval(authors), with_interval(honest))
-        lines.append((*cells, str(honest["seeds"])))
-    return lines
+        cells = (with_interval(found.get((variant.name, metric))) for metric in columns.values())
+        lines.append((variant.name, published, *cells, str(selected["seeds"])))
+    return [("variant", "published", *columns, "seeds"), *lines]
 
 
-def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown.
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, whose first line is its header.
 
     Example:
-        >>> print(markdown(["a", "b"], [["1", "2"]]))
+        >>> print(markdown([["a", "b"], ["1", "2"]]))
         | a | b |
         | --- | --- |
         | 1 | 2 |
     """
-    every = [header, ["---"] * len(header), *lines]
+    header, *others = lines
+    every = [header, ["---"] * len(header), *others]
     return "\n".join("| " + " | ".join(line) + " |" for line in every)
 
 
 def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     """Return the table of every recipe that has records, in Markdown.
 
-    And "overview": of the main variants of all that have some.
+    And "overview": of the main variants on citation networks.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
-    tables = {
-        name: markdown(HEADER, lines[name])
-        for name in lines
-        if any(row["recipe"] == name for row in rows)
-    }
-    overview = [
-        (recipe.name, *line)
-        for recipe in RECIPES.values()
-        for line in lines[recipe.name]
-        if line[0] in recipe.main
-    ]
-    return tables | {"overview": markdown(("recipe", *HEADER), overview)}
+    recorded = {row["recipe"] for row in rows}
+    tables = {name: markdown(lines[name]) for name in lines if name in recorded}
+    citations = [recipe for recipe in RECIPES.values() if recipe.name.startswith("citation/")]
+    overview = [("recipe", *lines[citations[0].name][0])]
+    for recipe in citations:
+        overview += [
+            (recipe.name, *line) for line in lines[recipe.name][1:] if line[0] in recipe.main
+        ]
+    return tables | {"overview": markdown(overview)}
 
 
 def summary_table(rows: Sequence[Row]) -> str:
     """Return all rows as one table in Markdown, as the command line prints it."""
-    header = ("recipe", "variant", "protocol", "accuracy", "95 % interval", "seeds", "published")
+    header = (*_NAMES[:4], "accuracy", "95 % interval", "seeds", "published")
     lines = [
         (
-            *(row[key] for key in ("recipe", "variant", "protocol")),
+            *(row[key] for key in _NAMES[:4]),
             percent(row["mean"]),
             "–" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
             str(row["seeds"]),
@@ -106,14 +113,13 @@ def summary_table(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    return markdown(header, lines)
+    return markdown([header, *lines])
 
 
 def rows_as_csv(rows: Sequence[Row]) -> str:
     """Return the rows of :func:`jlgcn.report.summarize` as CSV, with a header."""
     text = io.StringIO()
-    names = ("recipe", "variant", "protocol", "metric", "mean", "low", "high", "seeds", "published")
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=_NAMES, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
