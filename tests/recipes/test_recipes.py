@@ -14,7 +14,7 @@ from jlgcn.nn import JLGCN
 from jlgcn.recipes import RECIPES, NodeExperiment, Recipe, get_recipe, run_seed, with_settings
 from jlgcn.recipes.node_experiment import load, make_model
 from jlgcn.train import TrainConfig
-from jlgcn.train.result import read_curves, record
+from jlgcn.train.result import read_curves, read_kept, record
 from tests.data.real import DATA, needs_data
 from tests.recipes.short import short
 from tests.train.small import small_data
@@ -96,7 +96,7 @@ def test_the_graphs_of_the_figure_are_kept_and_recorded(tmp_path: Path) -> None:
         data=small_data(),
     )
     record(tmp_path / "runs", tmp_path / "results")
-    graphs = json.loads((tmp_path / "results/figures/learned-graph.graphs.json").read_text())
+    graphs = read_kept(tmp_path / "results/figures/learned-graph.graphs.json")["jlgcn"]
     assert list(graphs) == ["given", "layer 1", "layer 2"]
     weights = torch.tensor(graphs["layer 2"])
     assert weights.shape == (5, 5)

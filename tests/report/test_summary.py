@@ -49,7 +49,7 @@ def test_a_baselines_published_figure_is_an_honest_one() -> None:
 def test_an_experiment_counts_in_every_table_it_stands_in() -> None:
     rows = summarize([line(OURS, 0, 0.80, 0.83)])
     assert found(rows, "robustness/edges", "jlgcn 0")["honest"]["seeds"] == 1
-    assert found(rows, "ablation/regularizer", "0.0001 0")["honest"]["mean"] == 0.8
+    assert found(rows, "ablation/regularizer", "glr 0.0001, missing 0")["honest"]["mean"] == 0.8
 
 
 def test_a_seed_by_both_protocols_is_one_seed() -> None:

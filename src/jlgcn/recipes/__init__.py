@@ -23,6 +23,7 @@ _MAKERS: tuple[Callable[[], Recipe[Any]], ...] = (
     clouds.modelnet40,
     clouds.modelnet10,
     clouds.shapes69,
+    learned_graph.cloud_weights,
 )
 
 RECIPES: dict[str, Recipe[Any]] = {recipe.name: recipe for recipe in (make() for make in _MAKERS)}

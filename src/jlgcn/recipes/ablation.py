@@ -63,7 +63,7 @@ def regularizer() -> Recipe[NodeExperiment]:
         left_open=LEFT_OPEN,
         variants=tuple(
             Variant(
-                f"{weight:g} {missing:g}",
+                f"glr {weight:g}, missing {missing:g}",
                 without_edges(replace(ours, train=replace(ours.train, glr_weight=weight)), missing),
                 published,
                 seeds=3 if missing == 1 else 5,

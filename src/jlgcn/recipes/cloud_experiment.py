@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from jlgcn.data import CloudData, load_clouds
 from jlgcn.nn import PRESETS, JLGCNGraphClassifier
-from jlgcn.nn.cloud_baselines import DGCNN, KnnGCN, PointNet
+from jlgcn.nn.cloud_baselines import DGCNN, KnnGCN, PointNet, neighbors
 from jlgcn.nn.options import MetricInit
 from jlgcn.recipes.experiment import Experiment, Fitted, Where
 from jlgcn.train import CloudTrainConfig, fit_clouds
@@ -29,6 +31,7 @@ class CloudExperiment(Experiment):
         rank: rank of every metric; None for that of its input.
         metric_init: how metrics begin.
         num_neighbors: neighbours of a point for kNN-GCN and DGCNN.
+        keep_clouds: keep one point's weights of so many test clouds, for a picture.
         train: how to train.
     """
 
@@ -39,6 +42,7 @@ class CloudExperiment(Experiment):
     rank: int | None = 16
     metric_init: MetricInit = "median"
     num_neighbors: int = 20
+    keep_clouds: int = 0
     train: CloudTrainConfig = field(default_factory=CloudTrainConfig)
 
     def configuration(self) -> dict[str, Any]:
@@ -48,7 +52,7 @@ class CloudExperiment(Experiment):
     def fit(self, seed: int, where: Where, data: CloudData | None = None) -> Fitted:
         """Train on the clouds of a folder."""
         clouds = load_clouds(self.dataset, where.root) if data is None else data
-        _, result = fit_clouds(
+        model, result = fit_clouds(
             lambda: make_model(self, clouds.num_classes),
             clouds,
             self.train,
@@ -62,8 +66,48 @@ class CloudExperiment(Experiment):
         # The confusion of every seed would make records hard to read; a file beside them holds it.
         confusion = result.measured.pop("confusion")
         names = clouds.class_names or tuple(str(i) for i in range(clouds.num_classes))
-        files = {"confusion.json": {"classes": list(names), "counts": confusion}}
+        files: dict[str, Any] = {"confusion": {"classes": list(names), "counts": confusion}}
+        if self.keep_clouds > 0:
+            assert isinstance(model, JLGCNGraphClassifier)
+            chosen = clouds.test[:: max(1, len(clouds.test) // self.keep_clouds)]
+            points = clouds.points[chosen[: self.keep_clouds], : self.train.num_points]
+            titles = [names[int(label)] for label in clouds.y[chosen]]
+            files["weights"] = point_weights(model, points, titles, self.num_neighbors)
         return Fitted(result, clouds.sha256, files)
+
+
+@torch.no_grad()
+def point_weights(
+    model: JLGCNGraphClassifier,
+    points: Tensor,  # (B, N, 3)
+    titles: Sequence[str],
+    num_neighbors: int,
+) -> list[dict[str, Any]]:
+    """Return clouds, and the weights of the edges of one point of each: the highest one.
+
+    Four digits of each; "layers" has a row of the graph that each layer convolves with.
+    """
+    model.eval()
+    rows = []
+    nearest = neighbors(points, num_neighbors + 1)
+    for cloud, found, title in zip(points, nearest, titles, strict=False):
+        point = int(cloud[:, 1].argmax())
+        graphs = model(cloud.unsqueeze(0)).graphs
+        layers = [graph.rows(torch.tensor([point]))[0, 0] for graph in graphs]
+        rows.append(
+            {
+                "title": title,
+                "points": [_digits(coordinates) for coordinates in cloud],
+                "point": point,
+                "neighbors": found[point].tolist(),
+                "layers": [_digits(layer) for layer in layers],
+            }
+        )
+    return rows
+
+
+def _digits(values: Tensor) -> list[float]:
+    return [float(f"{value:.4g}") for value in values.tolist()]
 
 
 def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:

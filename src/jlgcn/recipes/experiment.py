@@ -47,7 +47,7 @@ class Fitted:
     Attributes:
         result: accuracies, time, memory.
         data_sha256: hash of the data.
-        files: further results, by file name, which are kept as JSON.
+        files: further results, by name, which are kept as JSON beside the result.
     """
 
     result: FitResult
@@ -152,7 +152,7 @@ def run_seed(
     where = Where(root, download, checkpoints, checkpoint_seconds, progress, label)
     fitted = experiment.fit(seed, where, data)
     for name, content in fitted.files.items():
-        (folder / name).write_text(json.dumps(content) + "\n")
+        (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
     return write_result(
         folder,
         fitted.result,

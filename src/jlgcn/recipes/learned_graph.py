@@ -1,12 +1,28 @@
-"""The paper's picture of the graphs that are learned."""
+"""Pictures of the graphs that are learned: the paper's on Cora, and ours on clouds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from jlgcn.recipes.cloud_experiment import CloudExperiment
+from jlgcn.recipes.clouds import modelnet10
 from jlgcn.recipes.node_experiment import NodeExperiment
 from jlgcn.recipes.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.recipes.table2 import cora
+
+
+def cloud_weights() -> Recipe[CloudExperiment]:
+    """Return clouds with the weights of one point in every layer, beside its nearest neighbours."""
+    experiment = modelnet10().variant("jlgcn").experiment
+    return Recipe(
+        name="figures/cloud-weights",
+        place="Learned-graph figure, for clouds (the paper has none)",
+        summary="whom one point of a cloud listens to in each layer",
+        left_open=(
+            "which clouds and points: three test clouds at equal steps, and each one's highest point",
+        ),
+        variants=(Variant("jlgcn", replace(experiment, keep_clouds=3), seeds=1),),
+    )
 
 
 def learned_graph() -> Recipe[NodeExperiment]:

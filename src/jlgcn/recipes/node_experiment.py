@@ -90,7 +90,7 @@ class NodeExperiment(Experiment):
         files = {}
         if self.keep_graphs > 0:
             assert isinstance(model, JLGCN)
-            files["graphs.json"] = first_weights(model, x, data, self.keep_graphs)
+            files["graphs"] = first_weights(model, x, data, self.keep_graphs)
         return Fitted(result, data.sha256, files)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from jlgcn._optional import require
 from jlgcn.recipes import RECIPES, Recipe
 from jlgcn.report.summary import METRICS, MISSING
-from jlgcn.train.result import read_curves
+from jlgcn.train.result import read_curves, read_kept
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +42,8 @@ def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
             draw = _DRAW.get(recipe.name.split("/")[0])
             if own and draw is not None:
                 figures[name] = draw(recipe, own)
-            if any(row["metric"].startswith(MISSING) for row in own):
+            is_clouds = recipe.name.startswith("clouds/")
+            if is_clouds and own:
                 figures[f"{name}-missing"] = cloud_robustness(recipe, own)
             curves = read_curves(results / f"{recipe.name}.curves.csv")
             shown = {
@@ -53,9 +53,10 @@ def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
             }
             if shown:
                 figures[f"{name}-curves"] = learning_curves(recipe, shown)
-            graphs = results / f"{recipe.name}.graphs.json"
-            if graphs.exists():
-                figures[name] = learned_graphs(json.loads(graphs.read_text()))
+            for kept, draw_kept in _DRAW_KEPT.items():
+                for variant, content in read_kept(results / f"{recipe.name}.{kept}.json").items():
+                    if variant == "jlgcn" and (is_clouds or kept != "confusion"):
+                        figures[f"{name}-{kept}"] = draw_kept(content)
     return figures
 
 
@@ -178,6 +179,61 @@ _DRAW: dict[str, Callable[[Recipe[Any], Sequence[Row]], Figure]] = {
     "robustness": robustness,
     "ablation": accuracies,
     "clouds": accuracies,
+}
+
+
+def confusion(content: dict[str, Any]) -> Figure:
+    """Draw which classes are taken for which: rows are the true ones, each adding up to 1."""
+    classes, counts = content["classes"], content["counts"]
+    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    size = min(9.0, 3 + 0.28 * len(classes))
+    figure = _figure(size + 0.8, size)
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
+    places, fontsize = range(len(classes)), 9 if len(classes) <= 20 else 5
+    axes.set_xticks(places, classes, rotation=90, fontsize=fontsize)
+    axes.set_yticks(places, classes, fontsize=fontsize)
+    axes.set(xlabel="predicted", ylabel="true")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
+    return figure
+
+
+def point_weights(clouds: list[dict[str, Any]]) -> Figure:
+    """Draw clouds coloured by the weight from one point: nearest neighbours, then every layer."""
+    num_layers = len(clouds[0]["layers"])
+    figure = _figure(2.6 * (num_layers + 1) + 0.8, 2.7 * len(clouds))
+    panels = figure.subplots(
+        len(clouds), num_layers + 1, squeeze=False, subplot_kw={"projection": "3d"}
+    )
+    colors = require("matplotlib.colors", "plot", "a figure")
+    scale = colors.LogNorm(1e-4, 1.0)
+    for row, cloud in zip(panels, clouds, strict=True):
+        x, depth, height = zip(*((p[0], p[2], p[1]) for p in cloud["points"]), strict=True)
+        chosen = cloud["point"]
+        is_near = [1.0 if i in set(cloud["neighbors"]) else 1e-4 for i in range(len(x))]
+        for axes, weights, title in zip(
+            row,
+            [is_near, *cloud["layers"]],
+            ["nearest neighbours", *(f"layer {i + 1}" for i in range(num_layers))],
+            strict=True,
+        ):
+            # Relative to the heaviest edge: layers differ in their degrees, not in what is shown.
+            top = max(weights)
+            shown = [max(weight / top, 1e-4) for weight in weights]
+            image = axes.scatter(x, depth, height, c=shown, norm=scale, cmap="viridis", s=6)
+            axes.scatter(x[chosen], depth[chosen], height[chosen], c="red", s=40, marker="*")
+            axes.set_title(f"{cloud['title']}, {title}", fontsize=9)
+            axes.set_axis_off()
+    figure.colorbar(
+        image, ax=list(panels[:, -1]), shrink=0.6, label="weight, relative to the heaviest (log)"
+    )
+    return figure
+
+
+_DRAW_KEPT: dict[str, Callable[[Any], Figure]] = {
+    "graphs": learned_graphs,
+    "confusion": confusion,
+    "weights": point_weights,
 }
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from jlgcn.recipes import RECIPES, Recipe
 from jlgcn.report.figures import draw_all, save
 from jlgcn.report.tables import recipe_table, recorded_tables, rows_as_csv
+from jlgcn.report.viewer import SCRIPT, viewer
+from jlgcn.train.result import read_kept
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +36,10 @@ th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
   white-space: nowrap; }
 th { font-weight: 600; }
 figure { margin: 1rem 0; }
-figure svg { width: 100%; max-width: 56rem; height: auto; display: block; }
+figure svg { max-width: 100%; height: auto; display: block; }
+.viewer canvas { width: 100%; max-width: 45rem; border: 1px solid var(--line); cursor: grab;
+  touch-action: none; }
+.viewer label { margin-right: 1rem; }
 figcaption, details { color: var(--soft); font-size: .92rem; max-width: 46rem; }
 summary { cursor: pointer; }
 @media (max-width: 40rem) {
@@ -47,8 +52,9 @@ _CAPTIONS = {
     "robustness": "Bands are 95 % intervals over seeds.",
     "ablation": "Means with 95 % intervals.",
     "clouds": "Means with 95 % intervals.",
-    "figures": "All panels share one logarithmic scale; rows and columns are the first nodes.",
 }
+_GRAPHS = "All panels share one logarithmic scale; rows and columns are the first nodes."
+_WEIGHTS = "The star is the chosen point; the other points are coloured by the weight of its edge."
 
 
 def write_report(rows: Sequence[dict[str, Any]], results: Path, out: Path) -> Path:
@@ -68,23 +74,24 @@ def write_report(rows: Sequence[dict[str, Any]], results: Path, out: Path) -> Pa
         save(figure, out / f"{name}.svg", "svg")
         save(figure, out / f"{name}.png", "png")
     path = out / "index.html"
-    path.write_text(page(rows, figures))
+    path.write_text(page(rows, figures, results))
     return path
 
 
-def page(rows: Sequence[dict[str, Any]], figures: dict[str, Figure]) -> str:
+def page(rows: Sequence[dict[str, Any]], figures: dict[str, Figure], results: Path) -> str:
     """Return a self-contained HTML page.
 
     Args:
         rows: rows of :func:`jlgcn.report.summarize`.
         figures: figures of :func:`jlgcn.report.figures.draw_all`.
+        results: folder of the records, for clouds to turn.
     """
     recorded = {row["recipe"] for row in rows}
     recipes = [recipe for recipe in RECIPES.values() if recipe.name in recorded]
     links = "\n".join(
         f'<a href="#{_anchor(recipe)}">{html.escape(recipe.place)}</a>' for recipe in recipes
     )
-    sections = "\n".join(_section(recipe, rows, figures) for recipe in recipes)
+    sections = "\n".join(_section(recipe, rows, figures, results) for recipe in recipes)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -104,13 +111,16 @@ the test nodes, which nobody can know in advance; it is here to compare with the
 {links}
 </nav>
 {sections}
-</body>
+{SCRIPT}</body>
 </html>
 """
 
 
 def _section(
-    recipe: Recipe[Any], rows: Sequence[dict[str, Any]], figures: dict[str, Figure]
+    recipe: Recipe[Any],
+    rows: Sequence[dict[str, Any]],
+    figures: dict[str, Figure],
+    results: Path,
 ) -> str:
     header, *lines = recipe_table(recipe, rows)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
@@ -122,15 +132,21 @@ def _section(
         f"<figure>{_inline(figures[name], name)}"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for name, caption in (
-            (_anchor(recipe), _CAPTIONS[recipe.name.split("/")[0]]),
+            (_anchor(recipe), _CAPTIONS.get(recipe.name.split("/")[0], "")),
+            (f"{_anchor(recipe)}-graphs", _GRAPHS),
+            (f"{_anchor(recipe)}-weights", _WEIGHTS),
+            (f"{_anchor(recipe)}-confusion", "Which classes JLGCN takes for which, of seed 0."),
             (f"{_anchor(recipe)}-missing", "Bands are 95 % intervals over seeds."),
             (f"{_anchor(recipe)}-curves", "Learning curves of one seed."),
         )
         if name in figures
     )
     notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in recipe.left_open)
+    clouds = read_kept(results / f"{recipe.name}.weights.json").get("jlgcn")
+    turning = "" if clouds is None else viewer(f"{_anchor(recipe)}-viewer", clouds)
     return f"""<h2 id="{_anchor(recipe)}">{html.escape(recipe.place)}</h2>
 <p>{html.escape(recipe.summary)}. <span class="soft">jlgcn run {html.escape(recipe.name)}</span></p>
+{turning}
 {pictures}
 <div class="wide"><table><thead><tr>{head}</tr></thead>
 <tbody>

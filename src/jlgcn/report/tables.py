@@ -15,7 +15,7 @@ _COLUMNS = {"best test epoch": METRICS["authors"], "selected by validation": MET
 _CLOUD_COLUMNS = {
     "overall": METRICS["honest"],
     "mean of classes": "mean_class_accuracy",
-    "0.75 of points missing": f"{MISSING} 0.75",
+    "0.75 missing": f"{MISSING} 0.75",
     "0.9 missing": f"{MISSING} 0.9",
 }
 

@@ -18,6 +18,9 @@ from jlgcn.train.loop import FitResult
 
 SCHEMA_VERSION = 1
 
+#: What runs may keep for pictures: weights among nodes, weights of a cloud's point, confusions.
+KEPT = ("graphs", "weights", "confusion")
+
 _CURVE = ("epoch", "loss", "val_accuracy", "test_accuracy")
 
 
@@ -89,8 +92,8 @@ def record(runs: Path, results: Path) -> list[Path]:
     """Gather finished runs into ``<results>/<recipe>.jsonl``, a line a seed; return these files.
 
     A run that is recorded already, with the same configuration and seed, is replaced. Beside them,
-    of the first seed of every variant: ``<recipe>.curves.csv``, every tenth epoch of its history,
-    and ``<recipe>.graphs.json``, where a run kept graphs.
+    of seed 0 of every variant: ``<recipe>.curves.csv``, every tenth epoch of its history, and what
+    else it kept (:data:`KEPT`) as ``<recipe>.<what>.json``, by variant.
     """
     found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
@@ -110,10 +113,8 @@ def record(runs: Path, results: Path) -> list[Path]:
             if line["seed"] == 0
         }
         _record_curves(results / f"{recipe}.curves.csv", first)
-        for folder in first.values():
-            if (folder / "graphs.json").exists():
-                text = (folder / "graphs.json").read_text()
-                (results / f"{recipe}.graphs.json").write_text(text)
+        for name in KEPT:
+            _record_kept(results / f"{recipe}.{name}.json", first, name)
     return written
 
 
@@ -126,6 +127,21 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
                 values = {key: float(row[key]) for key in _CURVE if row[key] != ""}
                 curves.setdefault(row["variant"], []).append(values)
     return curves
+
+
+def read_kept(path: Path) -> dict[str, Any]:
+    """Return what was kept of every variant, or nothing where there is no file."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return kept
+
+
+def _record_kept(path: Path, folders: dict[str, Path], name: str) -> None:
+    kept = read_kept(path)
+    for variant, folder in folders.items():
+        if (folder / f"{name}.json").exists():
+            kept[variant] = json.loads((folder / f"{name}.json").read_text())
+    if kept:
+        path.write_text(json.dumps(kept) + "\n")
 
 
 def _record_curves(path: Path, folders: dict[str, Path]) -> None:
