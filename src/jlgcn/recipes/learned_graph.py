@@ -19,7 +19,7 @@ def cloud_weights() -> Recipe[CloudExperiment]:
         place="Learned-graph figure, for clouds (the paper has none)",
         summary="whom one point of a cloud listens to in each layer",
         left_open=(
-            "which clouds and points: three test clouds at equal steps, and each one's highest point",
+            "which clouds and points: three test clouds at equal steps, the highest point of each",
         ),
         variants=(Variant("jlgcn", replace(experiment, keep_clouds=3), seeds=1),),
     )
