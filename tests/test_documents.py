@@ -23,7 +23,7 @@ def cases() -> dict[str, dict[str, float]]:
 
 
 def test_the_readme_runs_as_written() -> None:
-    assert run_blocks((ROOT / "README.md").read_text()) == 3
+    assert run_blocks((ROOT / "README.md").read_text()) == 4
 
 
 def test_a_wrong_output_is_noticed() -> None:
@@ -64,6 +64,27 @@ def test_the_readmes_epoch_of_pubmed_is_the_recorded_one() -> None:
     seconds, peak = pubmed["seconds"] / epochs, pubmed["peak_bytes"] / 2**30
     assert f"{seconds:.1f} s an epoch on two threads, peak {peak:.2f} GiB" in text
     assert pubmed["threads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "case"),
+    [
+        ("**`JLGCNGraphClassifier`**", "jlgcn, exact"),
+        ("the same network on a kNN graph", "knn-gcn"),
+        ("PointNet", "pointnet"),
+        ("DGCNN", "dgcnn"),
+    ],
+)
+def test_the_readmes_step_on_clouds_is_the_measured_one(row: str, case: str) -> None:
+    found = json.loads((ROOT / "results/benchmarks/clouds.json").read_text())
+    assert (found["settings"]["clouds"], found["settings"]["points"]) == (32, 1024)
+    measured = found["results"]["cases"][case]
+    text = (ROOT / "README.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
+    speed, peak = (cell.strip(" *") for cell in line.split("|")[2:4])
+    assert speed == f"{measured['clouds_per_second']:.1f}"
+    assert peak == f"{measured['peak_bytes'] / 2**20:,.0f} MiB"
+    assert found["results"]["cases"]["jlgcn, exact"]["ratio_to_dgcnn"] <= 1
 
 
 def test_the_readmes_epoch_is_the_measured_one() -> None:

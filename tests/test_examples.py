@@ -46,6 +46,14 @@ def test_no_graph() -> None:
     assert "JLGCN without a graph" in run("no_graph.py", "--epochs", "3")
 
 
+@needs_data
+def test_clouds() -> None:
+    arguments = ("--epochs", "1", "--points", "32", "--clouds", "64")
+    output = run("clouds.py", "modelnet10_voxel_hdf5_1024", *arguments)
+    assert "4,815 clouds of 1,024 points, 10 classes" in output
+    assert "with 90% of the points missing" in output
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 60
