@@ -198,12 +198,14 @@ def report(
         typer.Option(help="Write a page, tables and figures into this folder instead."),
     ] = None,
     check: Annotated[
-        list[Path] | None,
-        typer.Option(help="Fail if a marked number in this document differs; may be repeated."),
-    ] = None,
+        bool, typer.Option("--check", help="Fail if a marked number in a document differs.")
+    ] = False,
     renew: Annotated[
+        bool, typer.Option("--renew", help="Bring marked numbers in documents up to date.")
+    ] = False,
+    document: Annotated[
         list[Path] | None,
-        typer.Option(help="Bring the marked numbers in this document up to date."),
+        typer.Option(help="A document; may be repeated.  [default: README.md, docs/*.md]"),
     ] = None,
 ) -> None:
     """Print means over seeds with 95 % intervals, beside the published numbers.
@@ -232,19 +234,23 @@ def report(
         raise typer.Exit(1)
     if out is not None:
         typer.echo(f"written: {write_report(rows, results, out)}")
+    documents = document or [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
+    wrong = []
     try:
-        for path in renew or []:
-            path.write_text(renewed(path.read_text(), rows))
-        wrong = [
-            (path, line) for path in check or [] for line in differences(path.read_text(), rows)
-        ]
+        for path in documents if check or renew else []:
+            found = differences(path.read_text(), rows)
+            if found and renew:
+                path.write_text(renewed(path.read_text(), rows))
+                typer.echo(f"renewed: {path}")
+            elif found:
+                wrong += [f"{path}: {line}" for line in found]
     except (OSError, ValueError) as problem:
         typer.echo(f"Error: {problem}", err=True)
         raise typer.Exit(1) from None
-    for path, line in wrong:
-        typer.echo(f"{path}: {line}", err=True)
     if wrong:
-        typer.echo("bring them up to date with: jlgcn report --renew DOCUMENT", err=True)
+        typer.echo(
+            "\n".join([*wrong, "bring them up to date with: jlgcn report --renew"]), err=True
+        )
         raise typer.Exit(1)
     if out is None and not check and not renew:
         printers = {

@@ -104,12 +104,12 @@ def test_marked_numbers_are_renewed_and_checked(results: Path, tmp_path: Path) -
         "Cora: 12.3<!-- citation/cora | jlgcn | authors -->.\n\n"
         "<!-- jlgcn report: ablation/graphs -->\nold\n<!-- jlgcn report end -->\n\nEnd.\n"
     )
-    check = ["report", "--results", str(results), "--check", str(document)]
+    check = ["report", "--results", str(results), "--check", "--document", str(document)]
     done = runner.invoke(app, check)
     assert done.exit_code == 1
     assert "document.md: - Cora: 12.3" in done.output
-    assert "jlgcn report --renew DOCUMENT" in done.output
-    renew = ["report", "--results", str(results), "--renew", str(document)]
+    assert "jlgcn report --renew" in done.output
+    renew = ["report", "--results", str(results), "--renew", "--document", str(document)]
     assert runner.invoke(app, renew).exit_code == 0
     assert runner.invoke(app, check).exit_code == 0
     text = document.read_text()
