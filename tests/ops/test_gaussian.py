@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
 
-from jlgcn.ops import kernel_matmul
+from jlgcn.ops import kernel_matmul, kernel_matrix
 from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, Method
 from tests.brute import F64, gaussian, largest_difference, points
 
@@ -285,3 +285,15 @@ def test_cuda_equals_the_cpu(method: Method) -> None:
         )
         < 1e-3
     )
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_the_kernel_written_out(batch: tuple[int, ...]) -> None:
+    z = points(*batch, 8, 3, grad=True)
+    kernel = kernel_matrix(z)
+    assert largest_difference(kernel, gaussian(z, z)) < 1e-14
+    assert gradcheck(kernel_matrix, (z,))
+    assert gradgradcheck(kernel_matrix, (z,))
+    assert kernel_matrix(z.detach().bfloat16()).dtype == torch.float32
+    far = kernel_matrix(z.detach().float() + 1e3)
+    assert largest_difference(far, gaussian(z, z)) < 1e-3
