@@ -134,3 +134,15 @@ def test_every_format_has_every_row(results: Path, form: str) -> None:
     done = runner.invoke(app, ["report", "--results", str(results), "--format", form])
     assert done.exit_code == 0
     assert done.output.count("robustness/edges") == 2 * 18
+
+
+def test_a_recipe_whose_settings_were_changed_has_no_table(tmp_path: Path) -> None:
+    experiment, data = short(RECIPES["citation/pubmed"].variant("jlgcn").experiment)
+    run_seed(
+        experiment, 0, recipe="citation/pubmed", variant="jlgcn epochs=2", out=tmp_path, data=data
+    )
+    record(tmp_path, tmp_path / "results")
+    rows = summarize(read_records(tmp_path / "results"))
+    assert {row["variant"] for row in rows} == {"jlgcn epochs=2"}
+    write_report(rows, tmp_path / "results", tmp_path / "report")
+    assert not list((tmp_path / "report").glob("citation-*"))

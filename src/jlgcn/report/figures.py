@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from jlgcn._optional import require
-from jlgcn.recipes import RECIPES, Recipe
-from jlgcn.report.summary import METRICS, MISSING
+from jlgcn.recipes import Recipe
+from jlgcn.report.summary import METRICS, MISSING, recorded_recipes
 from jlgcn.train.result import read_curves, read_kept
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
     """
     figures = {}
     with _style():
-        for recipe in RECIPES.values():
+        for recipe in recorded_recipes(rows):
             name = recipe.name.replace("/", "-")
             own = [row for row in rows if row["recipe"] == recipe.name]
             draw = _DRAW.get(recipe.name.split("/")[0])
-            if own and draw is not None:
+            if draw is not None:
                 figures[name] = draw(recipe, own)
             is_clouds = recipe.name.startswith("clouds/")
-            if is_clouds and own:
+            if is_clouds:
                 figures[f"{name}-missing"] = cloud_robustness(recipe, own)
             curves = read_curves(results / f"{recipe.name}.curves.csv")
             shown = {

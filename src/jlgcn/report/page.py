@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jlgcn.recipes import RECIPES, Recipe
+from jlgcn.recipes import Recipe
 from jlgcn.report.figures import draw_all, save
+from jlgcn.report.summary import recorded_recipes
 from jlgcn.report.tables import recipe_table, recorded_tables, rows_as_csv
 from jlgcn.report.viewer import SCRIPT, viewer
 from jlgcn.train.result import read_kept
@@ -86,8 +87,7 @@ def page(rows: Sequence[dict[str, Any]], figures: dict[str, Figure], results: Pa
         figures: figures of :func:`jlgcn.report.figures.draw_all`.
         results: folder of the records, for clouds to turn.
     """
-    recorded = {row["recipe"] for row in rows}
-    recipes = [recipe for recipe in RECIPES.values() if recipe.name in recorded]
+    recipes = recorded_recipes(rows)
     links = "\n".join(
         f'<a href="#{_anchor(recipe)}">{html.escape(recipe.place)}</a>' for recipe in recipes
     )

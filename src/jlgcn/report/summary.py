@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jlgcn.recipes import RECIPES, experiment_key
+from jlgcn.recipes import RECIPES, Recipe, experiment_key
 from jlgcn.train.result import mean_and_interval
 
 #: How an accuracy is chosen, and what a record calls it.
@@ -48,6 +48,16 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if key not in used:
             rows += _rows(group[0]["recipe"], group[0]["variant"], group, {})
     return rows
+
+
+def recorded_recipes(rows: Iterable[dict[str, Any]]) -> list[Recipe[Any]]:
+    """Return the recipes that have a record of one of their own variants."""
+    found = {(row["recipe"], row["variant"]) for row in rows}
+    return [
+        recipe
+        for recipe in RECIPES.values()
+        if any((recipe.name, variant.name) in found for variant in recipe.variants)
+    ]
 
 
 def _rows(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jlgcn.recipes import RECIPES, Recipe
-from jlgcn.report.summary import METRICS, MISSING
+from jlgcn.report.summary import METRICS, MISSING, recorded_recipes
 
 #: What a table shows between the published figure and the number of seeds, and its metric.
 _COLUMNS = {"best test epoch": METRICS["authors"], "selected by validation": METRICS["honest"]}
@@ -89,8 +89,7 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     And "overview": of the main variants on citation networks.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
-    recorded = {row["recipe"] for row in rows}
-    tables = {name: markdown(lines[name]) for name in lines if name in recorded}
+    tables = {recipe.name: markdown(lines[recipe.name]) for recipe in recorded_recipes(rows)}
     citations = [recipe for recipe in RECIPES.values() if recipe.name.startswith("citation/")]
     overview = [("recipe", *lines[citations[0].name][0])]
     for recipe in citations:
