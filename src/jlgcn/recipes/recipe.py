@@ -65,6 +65,9 @@ class Recipe(Generic[E]):
 
 #: What the paper leaves open wherever its network is trained.
 LEFT_OPEN = (
+    "how large the random metric is at first: in the authors' code so small that all distances are "
+    "nearly 0, which suits their normalisation and not the text's; for the text it is scaled so "
+    "that the median squared distance is 1, and the small one is a variant of its own",
     "which epoch is reported: the authors' code takes the best on the test nodes; here validation "
     "selects, and theirs is reported apart",
     "what the regularizer is divided by: nothing, in text and code",

@@ -68,7 +68,7 @@ def pubmed_10k() -> Recipe[NodeExperiment]:
     whole = pubmed()
     variants = tuple(
         Variant(v.name, replace(v.experiment, num_others=10_000), published, seeds=3)
-        for v, published in zip(whole.variants, (79.7, 79.7, 78.4, 78.8), strict=True)
+        for v, published in zip(whole.variants, (79.7, 79.7, 79.7, 78.4, 78.8), strict=True)
     )
     return replace(
         whole,
@@ -95,7 +95,8 @@ def _variants(
     of_jlgcn, of_gcn, of_gat = published
     return (
         Variant("jlgcn", ours, of_jlgcn, seeds),
-        Variant("jlgcn, text", paper, of_jlgcn, 3),
+        Variant("jlgcn, text", replace(paper, metric_init="median"), of_jlgcn, 3),
+        Variant("jlgcn, text, small metric", paper, of_jlgcn, 3),
         Variant("gcn", gcn, of_gcn, seeds),
         Variant("gat", gat, of_gat, seeds),
     )
