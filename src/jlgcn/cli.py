@@ -348,6 +348,7 @@ def _run_seed(
 
     from jlgcn.recipes import run_seed
 
+    torch.set_flush_denormal(True)  # before the first threads, which take it over from this one
     if threads is not None:
         torch.set_num_threads(threads)
     return run_seed(experiment, seed, progress=progress, **options)

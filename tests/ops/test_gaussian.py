@@ -7,6 +7,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 
 from jlgcn.ops import kernel_matmul, kernel_matrix
 from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, Method
+from jlgcn.ops.precision import without_denormals
 from tests.brute import F64, gaussian, largest_difference, points
 
 EVERY_METHOD = pytest.mark.parametrize("method", ["auto", "flash", "blocks"])
@@ -91,6 +92,31 @@ def test_auto_keeps_its_digits_however_long_the_points() -> None:
     got, got_gradients = with_gradients(kernel_matmul(z, z, v), (z, v))
     assert max(map(largest_difference, got, expected)) < 1e-5
     assert max(map(largest_difference, got_gradients, expected_gradients)) < 1e-4
+
+
+@pytest.mark.parametrize("channels", [0, 3, 100])
+@pytest.mark.parametrize("has_padding", [False, True])
+def test_a_few_long_points_are_exact_and_so_are_the_others(
+    channels: int, has_padding: bool
+) -> None:
+    z_rows, z_cols = torch.randn(60, 8), torch.randn(90, 8)
+    z_rows[3], z_rows[7] = 400, -350  # squared lengths of a million
+    z_cols[5], z_cols[80] = z_rows[3] + 0.1, z_rows[7] - 0.2
+    z_cols[6] = 900
+    v = torch.randn(90, channels)
+    inputs = z_rows.requires_grad_(), z_cols.requires_grad_(), v.requires_grad_()
+    valid = torch.arange(90) != 80 if has_padding else None
+    exact = tuple(t.detach().double().requires_grad_() for t in inputs)
+    kept = torch.ones(90, dtype=torch.float64) if valid is None else valid.double()
+    kernel = gaussian(exact[0], exact[1]) * kept
+    expected, expected_gradients = with_gradients((kernel @ exact[2], kernel.sum(-1)), exact)
+    got, got_gradients = with_gradients(kernel_matmul(*inputs, valid), inputs)
+    for left, right in zip((*got, *got_gradients), (*expected, *expected_gradients), strict=True):
+        scale = max(1.0, float(right.detach().abs().max())) if right.numel() else 1.0
+        assert largest_difference(left, right) < 3e-5 * scale
+    # Method flash, in float32 throughout, gets the long pairs visibly wrong.
+    plain = kernel_matmul(*inputs, valid, method="flash")[1]
+    assert largest_difference(plain[3], expected[1][3]) > 1e-4
 
 
 @EVERY_METHOD
@@ -297,3 +323,16 @@ def test_the_kernel_written_out(batch: tuple[int, ...]) -> None:
     assert kernel_matrix(z.detach().bfloat16()).dtype == torch.float32
     far = kernel_matrix(z.detach().float() + 1e3)
     assert largest_difference(far, gaussian(z, z)) < 1e-3
+
+
+def test_denormal_numbers_are_flushed_within_and_nowhere_else() -> None:
+    tiny = torch.tensor(torch.finfo(torch.float32).tiny)
+    assert float(tiny / 2) > 0, "some test before this one has changed the arithmetic"
+    z = torch.tensor([[0.0], [9.6]])  # exp(-92) is a denormal number
+    product, _ = kernel_matmul(z, z, torch.eye(2))
+    assert float(product[0, 1]) == 0
+    assert float(tiny / 2) > 0
+    with without_denormals():
+        kernel_matmul(z, z, torch.eye(2))
+        assert float(tiny / 2) == 0
+    assert float(tiny / 2) > 0

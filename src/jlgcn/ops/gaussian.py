@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx
 
 from jlgcn.ops.blocks import append_ones, block_backward, block_forward, block_matmul
 from jlgcn.ops.flash import flash_backward, flash_forward, flash_works
-from jlgcn.ops.precision import centred, compute_dtype
+from jlgcn.ops.precision import centred, compute_dtype, without_denormals
 from jlgcn.ops.shapes import common_batch
 
 Method = Literal["auto", "flash", "blocks"]
@@ -22,6 +22,9 @@ MAX_FLASH_WIDTH = 64
 
 #: Above this squared length of a centred point, float32 has lost four digits of the weights.
 MAX_SQUARED_NORM_FLOAT32 = 1e3
+
+# Above this share of points beyond it, everything is multiplied in float64.
+_MAX_LONG_SHARE = 0.2
 
 
 def kernel_matmul(
@@ -107,13 +110,8 @@ def _forward(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the product, the degree and the log-sum-exp that the backward pass needs."""
-    rows, cols, wide_v = _prepared(z_rows, z_cols, v, col_valid, guarded)
-    if not guarded or _prefers_flash(rows, wide_v):
-        product, degree, lse = flash_forward(rows, cols, wide_v, col_valid)
-        return product.to(v.dtype), degree.to(v.dtype), lse.to(v.dtype, copy=True)
-    product = block_forward(rows, cols, append_ones(wide_v, col_valid)).to(v.dtype)
-    degree = product[..., -1].clone()  # results of an operator must not share memory
-    return product[..., :-1].clone(), degree, torch.zeros_like(degree)
+    with without_denormals():
+        return _multiply(z_rows, z_cols, v, col_valid, guarded)
 
 
 @_forward.register_fake
@@ -136,26 +134,9 @@ def _backward(
     guarded: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to the rows' points, the columns' points and v."""
-    rows, cols, wide_v = _prepared(z_rows, z_cols, v, col_valid, guarded)
-    dtype = rows.dtype
-    if not guarded or _prefers_flash(rows, wide_v):
-        to_rows, to_cols, to_v = flash_backward(
-            grad_product.to(dtype),
-            grad_degree.to(dtype),
-            rows,
-            cols,
-            wide_v,
-            col_valid,
-            lse.to(dtype),
-        )
-        return to_rows.to(v.dtype), to_cols.to(v.dtype), to_v.to(v.dtype)
-    grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1).to(dtype)
-    u = append_ones(wide_v, col_valid)
-    with torch.no_grad():  # create_graph=True switches recording on, but nothing records in here
-        to_rows, to_cols, to_u = block_backward(grad, rows, cols, u)
-    if col_valid is not None:
-        to_u = to_u * col_valid.unsqueeze(-1)
-    return to_rows.to(v.dtype), to_cols.to(v.dtype), to_u[..., :-1].to(v.dtype)
+    grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1)
+    with without_denormals():
+        return _gradients(grad, z_rows, z_cols, v, col_valid, lse, guarded)
 
 
 @_backward.register_fake
@@ -172,18 +153,117 @@ def _(
     return z_rows.new_empty(z_rows.shape), z_cols.new_empty(z_cols.shape), v.new_empty(v.shape)
 
 
-def _prepared(
+def _multiply(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the points, centred, and v, in float64 where float32 would lose its digits."""
+    total = v.new_zeros(*z_rows.shape[:-1], v.shape[-1] + 1)
+    lse = v.new_full(z_rows.shape[:-1], -torch.inf)
+    for part in _parts(z_rows, z_cols, col_valid, guarded):
+        rows, cols, valid = _points(z_rows, z_cols, col_valid, part)
+        values = _taken(v, part.cols).to(rows.dtype)
+        if not guarded or _prefers_flash(rows, values):
+            product, degree, log_degree = flash_forward(rows, cols, values, valid)
+            product = torch.cat([product, degree.unsqueeze(-1)], -1)
+            # Not the logarithm of the sum: far from all columns, a degree is 0 and this is not.
+            places = slice(None) if part.rows is None else part.rows
+            lse[..., places] = torch.logaddexp(lse[..., places], log_degree.to(lse.dtype))
+        else:
+            product = block_forward(rows, cols, append_ones(values, valid))
+        _add(total, part.rows, product)
+    degree = total[..., -1].clone()  # results of an operator must not share memory
+    return total[..., :-1].clone(), degree, lse
+
+
+def _gradients(
+    grad: Tensor,  # of product and degree, (*batch, M, C + 1)
+    z_rows: Tensor,
+    z_cols: Tensor,
+    v: Tensor,
+    col_valid: Tensor | None,
+    lse: Tensor,
+    guarded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    totals = torch.zeros_like(z_rows), torch.zeros_like(z_cols), torch.zeros_like(v)
+    for part in _parts(z_rows, z_cols, col_valid, guarded):
+        rows, cols, valid = _points(z_rows, z_cols, col_valid, part)
+        values = _taken(v, part.cols).to(rows.dtype)
+        own = _taken(grad, part.rows).to(rows.dtype)
+        if not guarded or _prefers_flash(rows, values):
+            # Any log-sum-exp will do that is no less than that of the part: that of the whole row.
+            log_degree = _taken(lse.unsqueeze(-1), part.rows).squeeze(-1).to(rows.dtype)
+            gradients = flash_backward(
+                own[..., :-1], own[..., -1], rows, cols, values, valid, log_degree
+            )
+        else:
+            with torch.no_grad():  # create_graph=True switches recording on, but not in here
+                to_rows, to_cols, to_u = block_backward(own, rows, cols, append_ones(values, valid))
+            to_v = to_u[..., :-1] if valid is None else to_u[..., :-1] * valid.unsqueeze(-1)
+            gradients = to_rows, to_cols, to_v
+        for total, places, gradient in zip(
+            totals, (part.rows, part.cols, part.cols), gradients, strict=True
+        ):
+            _add(total, places, gradient)
+    return totals
+
+
+class _Part(NamedTuple):
+    """Rows and columns, None for all, that are multiplied in one go."""
+
+    rows: Tensor | None = None
+    cols: Tensor | None = None
+    in_float64: bool = False
+
+
+def _points(
+    z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, part: _Part
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the points of a part, centred on its columns, and which of these are no padding."""
+    rows, cols = _taken(z_rows, part.rows), _taken(z_cols, part.cols)
+    if part.in_float64:
+        rows, cols = rows.double(), cols.double()
+    if col_valid is not None and part.cols is not None:
+        col_valid = col_valid.index_select(-1, part.cols)
+    return *centred(rows, cols, col_valid), col_valid
+
+
+def _parts(z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, guarded: bool) -> list[_Part]:
+    """Return what is multiplied in float32 and what, for long points, in float64.
+
+    The error of a weight grows with the longer of its two points. A few outliers among many would
+    make everything twice as slow, so where they are few their rows and columns go by themselves.
+    """
+    if not guarded or z_rows.dtype != torch.float32:
+        return [_Part()]
     rows, cols = centred(z_rows, z_cols, col_valid)
-    if guarded and rows.dtype == torch.float32:
-        longest = max(float(z.square().sum(-1).max()) for z in (rows, cols))
-        if longest > MAX_SQUARED_NORM_FLOAT32:
-            # Centred anew: in float32 the subtraction itself costs digits that were still there.
-            rows, cols = centred(z_rows.double(), z_cols.double(), col_valid)
-            v = v.double()
-    return rows, cols, v
+    is_long = [z.square().sum(-1) > MAX_SQUARED_NORM_FLOAT32 for z in (rows, cols)]
+    shares = [float(part.double().mean()) for part in is_long]
+    if max(shares) == 0:
+        return [_Part()]
+    if rows.dim() > 2 or max(shares) > _MAX_LONG_SHARE:
+        return [_Part(in_float64=True)]
+    long_rows, long_cols = (part.nonzero().squeeze(-1) for part in is_long)
+    short_rows, short_cols = ((~part).nonzero().squeeze(-1) for part in is_long)
+    parts = [
+        _Part(short_rows, short_cols),
+        _Part(short_rows, long_cols, in_float64=True),
+        _Part(long_rows, None, in_float64=True),
+    ]
+    return [
+        part
+        for part in parts
+        if all(places is None or len(places) > 0 for places in (part.rows, part.cols))
+    ]
+
+
+def _taken(tensor: Tensor, places: Tensor | None) -> Tensor:
+    return tensor if places is None else tensor.index_select(-2, places)
+
+
+def _add(total: Tensor, places: Tensor | None, part: Tensor) -> None:
+    if places is None:
+        total += part.to(total.dtype)
+    else:
+        total.index_add_(-2, places, part.to(total.dtype))
 
 
 def _prefers_flash(rows: Tensor, v: Tensor) -> bool:
