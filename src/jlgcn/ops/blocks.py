@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, threshold_
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from jlgcn.ops.precision import centred, compute_dtype, no_autocast
@@ -166,7 +166,7 @@ def _kernel(left: Tensor, right: Tensor) -> Tensor:
     Weights that are no normal numbers any more are 0: a product with them takes ten times longer.
     """
     kernel = (left @ right.mT).clamp_(max=0).exp_()
-    return threshold_(kernel, torch.finfo(kernel.dtype).tiny, 0.0)
+    return torch.threshold_(kernel, torch.finfo(kernel.dtype).tiny, 0.0)
 
 
 def _with_ones(z: Tensor) -> Tensor:
