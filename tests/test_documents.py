@@ -95,6 +95,14 @@ def test_the_readmes_epoch_is_the_measured_one() -> None:
     assert claim in (ROOT / "README.md").read_text()
 
 
+def test_the_readmes_denormal_numbers_are_the_measured_ones() -> None:
+    found = json.loads((ROOT / "results/benchmarks/denormals.json").read_text())["results"]
+    assert round(found["ratio"]) == 8
+    text = (ROOT / "README.md").read_text()
+    assert "a product take eight times as long" in text
+    assert f"{found['ratio']:.1f} times as long" in (ROOT / "docs/decisions.md").read_text()
+
+
 def test_the_committed_figures_are_those_that_were_asked_for() -> None:
     assert cases()["flash"]["forward_backward_ratio"] <= 1.2
     exact = json.loads((ROOT / "results/benchmarks/exact_graph.json").read_text())

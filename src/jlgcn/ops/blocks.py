@@ -163,7 +163,7 @@ def _block_gradients(
 def _kernel(left: Tensor, right: Tensor) -> Tensor:
     """Return one block of the kernel, (*batch, B, N); rounding must not push a weight above 1.
 
-    Weights that are no normal numbers any more are 0: a product with them takes ten times longer.
+    Weights that are no normal numbers any more are 0: products with them take many times longer.
     """
     kernel = (left @ right.mT).clamp_(max=0).exp_()
     return torch.threshold_(kernel, torch.finfo(kernel.dtype).tiny, 0.0)

@@ -40,7 +40,7 @@ def no_autocast(device: torch.device) -> torch.autocast:
 def without_denormals() -> Iterator[None]:
     """Within, numbers below the smallest normal one, 1e-38 in float32, count as 0 in this thread.
 
-    Weights of far pairs fall there, where a CPU multiplies ten times slower, and mean nothing.
+    Weights of far pairs fall there, where a CPU multiplies many times slower, and mean nothing.
     Threads that PyTorch has started already keep their own setting: to spare them too, call
     ``torch.set_flush_denormal(True)`` first in a program, as the command line does.
 
