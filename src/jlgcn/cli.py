@@ -346,12 +346,13 @@ def _run_seed(
 ) -> dict[str, Any]:
     import torch
 
+    from jlgcn.ops.precision import without_denormals
     from jlgcn.recipes import run_seed
 
-    torch.set_flush_denormal(True)  # before the first threads, which take it over from this one
     if threads is not None:
         torch.set_num_threads(threads)
-    return run_seed(experiment, seed, progress=progress, **options)
+    with without_denormals():  # before the first threads, which take it over from this one
+        return run_seed(experiment, seed, progress=progress, **options)
 
 
 def _echo_result(result: dict[str, Any]) -> None:
