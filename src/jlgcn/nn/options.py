@@ -24,7 +24,7 @@ class JLGCNOptions:
         bias: whether the convolution adds a bias (authors' code) or not (text).
         metric_init: how the metric R begins, see :class:`jlgcn.nn.GraphLearner`. Text and code are
             "random", but the text gives no scale, and with the code's its own normalisation drowns
-            the given graph in a complete one: on Cora it hardly learns, and with "median" it does.
+            the given graph in a complete one: two of three seeds hardly learn on Cora.
         glr_normalized: the regularizer's Laplacian is I - A of each layer's normalised graph
             (authors' code), or D - A* of each layer's learned kernel (text).
         glr_on: it smooths the network's "input" in every layer (authors' code) or each "layer"'s
