@@ -68,8 +68,8 @@ def list_recipes() -> None:
     from jlgcn.recipes import RECIPES
 
     for recipe in RECIPES.values():
-        published = [v.published for v in recipe.chosen() if v.published is not None]
-        number = f" (published {published[0]:g})" if len(published) == 1 else ""
+        published = [recipe.variant(name).published for name in recipe.main]
+        number = f" (published {published[0]:g})" if published and published[0] else ""
         typer.echo(f"{recipe.name:22} {recipe.place}: {recipe.summary}{number}")
     typer.echo('"jlgcn show RECIPE" tells more; "jlgcn run RECIPE" trains it.')
 
@@ -102,7 +102,7 @@ def run(
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for runs and checkpoints.")] = Path("runs"),
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the data.  [default: $JLGCN_DATA]")
+        Path | None, typer.Option(help="Folder of the data; JLGCN_DATA if it is not given.")
     ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch data files that are not there.")
@@ -205,7 +205,7 @@ def report(
     ] = False,
     document: Annotated[
         list[Path] | None,
-        typer.Option(help="A document; may be repeated.  [default: README.md, docs/*.md]"),
+        typer.Option(help="A document, in place of README.md and docs/*.md; may be repeated."),
     ] = None,
 ) -> None:
     """Print means over seeds with 95 % intervals, beside the published numbers.
@@ -265,7 +265,9 @@ def report(
 def doctor(
     device: Annotated[
         str | None,
-        typer.Option(help="Examine this device only: cpu, cuda, cuda:1, …  [default: all]"),
+        typer.Option(
+            help="Examine this device only: cpu, cuda, cuda:1, …; all if it is not given."
+        ),
     ] = None,
     nodes: Annotated[int, typer.Option(min=2, help="Size of the graph that is timed.")] = 4096,
 ) -> None:

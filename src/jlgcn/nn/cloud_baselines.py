@@ -70,7 +70,7 @@ class PointNet(nn.Module):
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
-    Cost: 2·B·N·150,000 FLOP, linear in the points.
+    Cost: 2·B·N·430,000 FLOP, linear in the points.
 
     Example:
         >>> PointNet(3, 10).eval()(torch.randn(4, 50, 3)).logits.shape

@@ -24,7 +24,7 @@ class JLGCNConv(nn.Module):
 
     with the learned graph :math:`A^*_l` of :class:`GraphLearner`, here `conv.learner`, and
     :math:`W_l`, here `conv.lin`; or, with `concat`, which gives a node's own features a weight of
-    their own where no graph is given, equation 15:
+    their own where no graph is given, equation 16:
 
     .. math:: F_l = (F_{l-1} \,\|\, A_l F_{l-1}) W_l
 

@@ -55,7 +55,8 @@ def kernel_matmul(
             "blocks" is plain torch and can be differentiated twice. "auto" is the fastest of them
             that is safe, differentiable once: flash while max(S + 1, C) ≤ 64, blocks above or where
             the device fails flash's self-check, and either in float64 where float32 would lose its
-            digits, at a squared length above 1,000.
+            digits: for pairs with a point of squared length above 1,000, or for all of them where
+            such points are many or in a batch.
         block_size: rows a block of method "blocks".
 
     Returns:
@@ -64,7 +65,8 @@ def kernel_matmul(
     Shapes: batch dimensions are broadcast.
 
     Precision: half precision is computed in float32. Otherwise weights carry a relative error of
-    at most 8·eps·max(1, ‖z‖²), where z is centred on the mean of the columns.
+    at most 8·eps·max(1, ‖z‖²), where z is centred on the mean of the columns. What is below the
+    smallest normal number, 1e-38 in float32, may count as 0.
 
     Cost: time proportional to M·N·(S + C), memory to M + N, forward and backward.
 

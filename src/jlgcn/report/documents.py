@@ -13,6 +13,7 @@ and a single figure before a comment that says which it is:
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -56,6 +57,4 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
 def differences(text: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the lines of a document that differ from the records, with what should be there."""
     old, new = text.splitlines(), renewed(text, rows).splitlines()
-    removed = [f"- {line}" for line in old if line not in set(new)]
-    added = [f"+ {line}" for line in new if line not in set(old)]
-    return removed + added
+    return [line for line in difflib.ndiff(old, new) if line.startswith(("- ", "+ "))]
