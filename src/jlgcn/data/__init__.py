@@ -14,6 +14,8 @@ from jlgcn.data.point_clouds import (
     sample_mesh,
     unit_sphere,
 )
+from jlgcn.data.splits import random_split
+from jlgcn.data.tables import load_table
 
 __all__ = [
     "CloudData",
@@ -27,7 +29,9 @@ __all__ = [
     "load_clouds",
     "load_npz",
     "load_planetoid",
+    "load_table",
     "normalize_rows",
+    "random_split",
     "sample_mesh",
     "subsample",
     "unit_sphere",
