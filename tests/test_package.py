@@ -23,6 +23,8 @@ LAYERS = (
     *("plan", "estimator", "report", "doctor", "cli", "__main__"),
 )
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
+#: What functions return: they cost nothing, and their makers have the examples.
+ANSWERS = ("EdgeExplanation", "EdgeList", "GraphOutput", "JLGCNOutput", "Pattern")
 BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")
 BANNED_CALLS = ("eval", "exec", "torch.load", "yaml.load")
 
@@ -106,11 +108,9 @@ def test_public_names_exist_and_are_described(module: object) -> None:
             continue
         text = inspect.getdoc(public) or ""
         assert len(text) > 40, name
-        if name not in ("Pattern", "flash_works", "JLGCNOptions", "JLGCNOutput", "GraphOutput"):
-            assert "Cost" in text or name == "Graph", f"{name} does not say what it costs"
-        assert "Example:" in text or name in ("Pattern", "JLGCNOutput", "GraphOutput"), (
-            f"{name} has no example"
-        )
+        if name not in (*ANSWERS, "Graph", "JLGCNOptions", "flash_works"):
+            assert "Cost" in text, f"{name} does not say what it costs"
+        assert "Example:" in text or name in ANSWERS, f"{name} has no example"
 
 
 def test_unknown_names_are_refused() -> None:

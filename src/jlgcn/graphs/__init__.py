@@ -2,12 +2,14 @@
 
 from jlgcn.graphs.convert import as_graph
 from jlgcn.graphs.dense import DenseGraph
+from jlgcn.graphs.edge_list import EdgeList, strongest_edges
 from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
 from jlgcn.graphs.kernel import KernelGraph
 from jlgcn.graphs.sparse import SparseGraph, knn_graph
 
 __all__ = [
     "DenseGraph",
+    "EdgeList",
     "Graph",
     "KernelGraph",
     "ScaledGraph",
@@ -15,4 +17,5 @@ __all__ = [
     "SumGraph",
     "as_graph",
     "knn_graph",
+    "strongest_edges",
 ]

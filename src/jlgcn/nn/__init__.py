@@ -1,6 +1,7 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.explain import EdgeExplanation, explain_edge, feature_importance
 from jlgcn.nn.graph_classifier import (
     GraphOutput,
     JLGCNGraphClassifier,
@@ -15,6 +16,7 @@ from jlgcn.nn.options import PRESETS, JLGCNOptions
 __all__ = [
     "JLGCN",
     "PRESETS",
+    "EdgeExplanation",
     "GraphLearner",
     "GraphOutput",
     "JLGCNConv",
@@ -22,6 +24,8 @@ __all__ = [
     "JLGCNOptions",
     "JLGCNOutput",
     "LogitsOnly",
+    "explain_edge",
+    "feature_importance",
     "laplacian_regularizer",
     "pad_graphs",
 ]

@@ -1,0 +1,148 @@
+"""The heaviest edges of a graph, as a list: what a person can look at, store and draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
+from jlgcn.graphs.sparse import SparseGraph
+
+# Weights that are looked at together where a graph has no list of edges.
+_BLOCK_ENTRIES = 8_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """Undirected edges, each once, the heaviest first; of equals, in the order of nodes.
+
+    Attributes:
+        source: one end, (E,), int64; the smaller of the two.
+        target: the other end, (E,), int64.
+        weight: weights, (E,).
+        num_nodes: nodes of the graph, with or without edges.
+    """
+
+    source: Tensor
+    target: Tensor
+    weight: Tensor
+    num_nodes: int
+
+    def __len__(self) -> int:
+        return self.source.shape[0]
+
+    def __repr__(self) -> str:
+        return f"EdgeList({len(self):,} edges of {self.num_nodes:,} nodes)"
+
+
+@torch.no_grad()
+def strongest_edges(
+    graph: Graph, *, top_k: int | None = None, threshold: float | None = None
+) -> EdgeList:
+    """Return the edges of a graph that matter, however many pairs it joins.
+
+    Args:
+        graph: a single graph, not a batch.
+        top_k: keep an edge that is among the `top_k` heaviest of either end, without self-loops.
+        threshold: keep an edge of at least this weight. With both, an edge must meet both.
+
+    Cost: N² weights, some rows at a time, for graphs that join all pairs; a sort of the edges for
+    sparse graphs, and for their sums and scalings. Memory for the edges that are kept.
+
+    Example:
+        >>> from jlgcn import KernelGraph
+        >>> z = torch.tensor([[0.0], [0.1], [1.0], [9.0]])
+        >>> edges = strongest_edges(KernelGraph(z), threshold=0.5)
+        >>> edges.source, edges.target
+        (tensor([0]), tensor([1]))
+    """
+    if top_k is None and threshold is None:
+        raise ValueError("say which edges are wanted: top_k=10, or threshold=0.5, or both")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, but it is {top_k}")
+    if len(graph.shape) > 2:
+        raise ValueError(f"edges are listed of one graph, but this is {graph}; take one of a batch")
+    sparse = _as_sparse(graph)
+    if sparse is not None:
+        row, col, weight = _heaviest_entries(sparse, top_k, threshold)
+    else:
+        row, col, weight = _heaviest_of_rows(graph, top_k, threshold)
+    # An edge may be listed from both ends; their weights differ by rounding at most.
+    key = torch.minimum(row, col) * graph.num_nodes + torch.maximum(row, col)
+    key, place = torch.unique(key, return_inverse=True)
+    weight = torch.zeros(len(key), dtype=weight.dtype).scatter_reduce(0, place, weight, "amax")
+    order = weight.argsort(descending=True, stable=True)
+    key, weight = key[order], weight[order]
+    return EdgeList(key // graph.num_nodes, key % graph.num_nodes, weight, graph.num_nodes)
+
+
+def _as_sparse(graph: Graph) -> SparseGraph | None:
+    """Return a sum or scaling of sparse graphs as one; None for graphs that join all pairs."""
+    if isinstance(graph, SparseGraph):
+        return graph
+    if isinstance(graph, ScaledGraph) and graph.scale.dim() == 1:
+        base = _as_sparse(graph.base)
+        if base is None:
+            return None
+        row, col = base.edge_index
+        return SparseGraph.from_pattern(
+            base.pattern, base.weight * graph.scale[row] * graph.scale[col]
+        )
+    if isinstance(graph, SumGraph):
+        parts = [_as_sparse(part) for part in graph.parts]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
+            return None
+        return SparseGraph(
+            torch.cat([part.edge_index for part in found], -1),
+            torch.cat([part.weight for part in found]),
+            graph.num_nodes,
+        )
+    return None
+
+
+def _heaviest_entries(
+    graph: SparseGraph, top_k: int | None, threshold: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    row, col = graph.edge_index.cpu()
+    weight = graph.weight.cpu()
+    keep = (row != col) & (weight > 0)
+    if threshold is not None:
+        keep &= weight >= threshold
+    row, col, weight = row[keep], col[keep], weight[keep]
+    if top_k is not None:
+        # By weight, then stably by row: each row's entries stand together, the heaviest first.
+        order = weight.argsort(descending=True, stable=True)
+        order = order[row[order].argsort(stable=True)]
+        row, col, weight = row[order], col[order], weight[order]
+        count = torch.bincount(row, minlength=graph.num_nodes)
+        place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+        row, col, weight = row[place < top_k], col[place < top_k], weight[place < top_k]
+    return row, col, weight
+
+
+def _heaviest_of_rows(
+    graph: Graph, top_k: int | None, threshold: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    num_nodes = graph.num_nodes
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for index in torch.arange(num_nodes).split(max(1, _BLOCK_ENTRIES // max(1, num_nodes))):
+        block = graph.rows(index.to(graph.device)).cpu()
+        block[torch.arange(len(index)), index] = 0
+        if top_k is None:
+            assert threshold is not None
+            row, col = (block >= threshold).nonzero(as_tuple=True)
+            weight = block[row, col]
+        else:
+            values, columns = block.topk(min(top_k, num_nodes), dim=-1)
+            row, place = (values >= (threshold or 0.0)).nonzero(as_tuple=True)
+            col, weight = columns[row, place], values[row, place]
+        row, col, weight = row[weight > 0], col[weight > 0], weight[weight > 0]
+        found.append((index[row], col, weight))
+    if not found:
+        none = torch.empty(0, dtype=torch.int64)
+        return none, none, torch.empty(0)
+    rows, cols, weights = zip(*found, strict=True)
+    return torch.cat(rows), torch.cat(cols), torch.cat(weights)
