@@ -12,15 +12,22 @@ from torch.nn.functional import leaky_relu
 from torch_geometric.nn import GCNConv
 
 from jlgcn import DenseGraph, KernelGraph, as_graph
+from jlgcn.graphs import attach
 from jlgcn.nn import JLGCN, PRESETS, JLGCNConv, JLGCNOptions, laplacian_regularizer
+from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import Preset
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # of 6 nodes, two of them isolated
 
 
-def plain(model: JLGCN, x: Tensor, a: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-    """The whole network without dropout, as one would write it down; logits, graphs, GLR."""
+def plain(
+    model: JLGCN, x: Tensor, a: Tensor, seen: Tensor | None = None
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The whole network without dropout, as one would write it down; logits, graphs, GLR.
+
+    `seen` is 1 where a node (row) may see another (column), and 0 elsewhere; None for everywhere.
+    """
     options = model.options
     graphs, terms, f = [], [], x
 
@@ -33,7 +40,7 @@ def plain(model: JLGCN, x: Tensor, a: Tensor) -> tuple[Tensor, list[Tensor], Ten
         if index > 0:
             f = leaky_relu(f, 0.2)
         z = f @ conv.learner.metric.weight.t()
-        learned = gaussian(z, z)
+        learned = gaussian(z, z) if seen is None else gaussian(z, z) * seen
         a = normalized(a + (normalized(learned) if options.normalize_learned else learned))
         smooth = x if options.glr_on == "input" else f
         if options.glr_normalized:
@@ -270,3 +277,34 @@ def test_bad_arguments_are_refused_with_a_remedy() -> None:
         JLGCN(5, 4, 3, num_layers=0)
     with pytest.raises(ValueError, match="the graph has 6 nodes but 5 are needed"):
         JLGCN(5, 4, 3)(torch.randn(5, 5), dense_path())
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize("backend", ["exact", "knn", "dense"])
+def test_new_nodes_see_old_ones_and_no_one_sees_them(preset: Preset, backend: Backend) -> None:
+    model = JLGCN(5, 4, 3, 2, rank=2, options=preset, backend=backend, num_neighbors=9)
+    model = model.double().eval()
+    x, new = points(6, 5), points(3, 5)
+    graph = as_graph(PATH, 6, dtype=F64)
+    with torch.no_grad():
+        alone = model(x, graph).logits
+        together = torch.cat([x, new])
+        got = model(together, attach(graph, 3, torch.tensor([[0, 2], [5, 1]]))).logits
+    assert largest_difference(got[:6], alone) < 1e-15
+    a = torch.zeros(9, 9, dtype=F64)
+    a[:6, :6] = dense_path()
+    a[6, 5] = a[8, 1] = 1
+    seen = torch.zeros(9, 9, dtype=F64)
+    seen[:, :6] = 1
+    seen[6:, 6:] = torch.eye(3)
+    assert largest_difference(got, plain(model, together, a, seen)[0]) < 1e-12
+
+
+def test_a_new_node_like_an_old_one_is_classified_like_it() -> None:
+    model = JLGCN(5, 4, 3, 2, rank=2, backend="knn", num_neighbors=2).double().eval()
+    x = points(40, 5)
+    with torch.no_grad():
+        old = model(x).logits
+        new = model(torch.cat([x, x]), attach(as_graph(None, 40, dtype=F64), 40)).logits[40:]
+    # Not equal: a twin has the old node among its neighbours, and itself once more.
+    assert float((old.argmax(-1) == new.argmax(-1)).double().mean()) > 0.8

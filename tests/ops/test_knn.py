@@ -38,6 +38,18 @@ def test_faiss_finds_nearly_all_neighbours() -> None:
 
 
 @pytest.mark.parametrize("search", ["exact", "faiss"])
+def test_neighbours_of_other_points(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.ops.knn.BLOCK_ENTRIES", 80 * 7)
+    z, queries = points(80, 4), points(30, 4)
+    got = nearest_neighbors(z, 5, queries=queries, search=search, num_probes=99)
+    distance = (queries.unsqueeze(1) - z).square().sum(-1)
+    assert torch.equal(got.sort(-1).values, distance.topk(5, largest=False).indices.sort().values)
+    itself = nearest_neighbors(z, 1, queries=z[:9], search=search, num_probes=99)
+    assert itself.squeeze().tolist() == list(range(9))
+    assert nearest_neighbors(z, 99, queries=queries, search="exact").shape == (30, 80)
+
+
+@pytest.mark.parametrize("search", ["exact", "faiss"])
 def test_equal_rows_are_neighbours_but_none_is_its_own(search: Search) -> None:
     z = torch.randn(30, 4).repeat_interleave(4, 0)
     found = nearest_neighbors(z, 3, search=search)

@@ -1,5 +1,6 @@
 """Graphs as operators: one interface, and a class for each way to hold a graph."""
 
+from jlgcn.graphs.attached import AttachedGraph, KernelRows, SparseRows, attach
 from jlgcn.graphs.convert import as_graph
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.edge_list import EdgeList, strongest_edges
@@ -8,14 +9,18 @@ from jlgcn.graphs.kernel import KernelGraph
 from jlgcn.graphs.sparse import SparseGraph, knn_graph
 
 __all__ = [
+    "AttachedGraph",
     "DenseGraph",
     "EdgeList",
     "Graph",
     "KernelGraph",
+    "KernelRows",
     "ScaledGraph",
     "SparseGraph",
+    "SparseRows",
     "SumGraph",
     "as_graph",
+    "attach",
     "knn_graph",
     "strongest_edges",
 ]

@@ -86,6 +86,14 @@ class Graph(ABC):
         return self._tensors()[0].device
 
     @property
+    def num_new(self) -> int:
+        """How many of the nodes, the last ones, were attached to the others later.
+
+        See :class:`jlgcn.graphs.AttachedGraph`, the only graph that has such nodes.
+        """
+        return 0
+
+    @property
     def has_no_edges(self) -> bool:
         """Whether it is known, without looking at weights, that there are none."""
         return False
@@ -294,6 +302,11 @@ class SumGraph(Graph):
         """Shape of the matrix, with the batch dimensions of all parts."""
         return common_batch(*(part.shape for part in self.parts))
 
+    @property
+    def num_new(self) -> int:
+        """How many nodes were attached later, in any part."""
+        return max(part.num_new for part in self.parts)
+
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the sum of the parts' products."""
         wide = x.to(compute_dtype(x))  # half precision would round every summand
@@ -342,6 +355,11 @@ class ScaledGraph(Graph):
         """Shape of the matrix, with the batch dimensions of the graph and of the scale."""
         batch = common_batch(self.base.shape[:-2], self.scale.shape[:-1])
         return torch.Size((*batch, *self.base.shape[-2:]))
+
+    @property
+    def num_new(self) -> int:
+        """How many nodes were attached later."""
+        return self.base.num_new
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return s ⊙ A (s ⊙ x)."""

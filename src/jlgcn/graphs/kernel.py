@@ -77,12 +77,8 @@ class KernelGraph(Graph):
 
     def rows(self, index: Tensor) -> Tensor:
         """Return weights formed from differences: exactly 1 for a node with itself."""
-        z = self._points().to(compute_dtype(self.z))
-        distance = z.new_zeros(())
-        for coordinate in z.unbind(-1):  # one at a time: all differences together take S times more
-            difference = coordinate[..., index].unsqueeze(-1) - coordinate.unsqueeze(-2)
-            distance = distance + difference.square()
-        weight = (-distance).exp()
+        z = self._points()
+        weight = kernel_weights(z.index_select(-2, index), z)
         if self.valid is None:
             return weight
         return weight * self.valid[..., index].unsqueeze(-1) * self.valid.unsqueeze(-2)
@@ -100,3 +96,16 @@ class KernelGraph(Graph):
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
         valid = None if self.valid is None else function(self.valid)
         return type(self)(function(self.z), method=self.method, valid=valid)
+
+
+def kernel_weights(
+    z_rows: Tensor,  # (*batch, M, S)
+    z_cols: Tensor,  # (*batch, N, S)
+) -> Tensor:  # (*batch, M, N)
+    """Return exp(-‖z_i - z_j‖²) for every pair, formed from differences, in float32 or better."""
+    dtype = compute_dtype(z_rows, z_cols)
+    distance = z_rows.new_zeros((), dtype=dtype)
+    # One coordinate at a time: all differences together take S times more.
+    for row, col in zip(z_rows.to(dtype).unbind(-1), z_cols.to(dtype).unbind(-1), strict=True):
+        distance = distance + (row.unsqueeze(-1) - col.unsqueeze(-2)).square()
+    return (-distance).exp()

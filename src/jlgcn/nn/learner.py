@@ -8,7 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn.graphs import (
+    AttachedGraph,
+    DenseGraph,
+    Graph,
+    KernelGraph,
+    KernelRows,
+    SparseGraph,
+    SparseRows,
+    knn_graph,
+)
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -117,10 +126,17 @@ class GraphLearner(nn.Module):
 
         Args:
             x: features.
-            graph: a given graph; the edges of a sparse one become candidates of kNN.
+            graph: a given graph; the edges of a sparse one become candidates of kNN. Where nodes
+                were attached to it (:func:`jlgcn.graphs.attach`), the learned graph is that of the
+                others, and the new nodes are attached to it too.
             valid: False marks nodes that only pad a batch to a common size; they get no edges.
         """
         z = self.project(x, valid)
+        if graph is not None and graph.num_new > 0:
+            return self._attached(z, graph)
+        return self._graph(z, graph, valid)
+
+    def _graph(self, z: Tensor, graph: Graph | None, valid: Tensor | None = None) -> Graph:
         backend = self._choose_backend(z)
         if backend == "exact":
             return KernelGraph(z, valid=valid)
@@ -132,6 +148,24 @@ class GraphLearner(nn.Module):
         if valid is not None:
             raise ValueError('padding needs an exact graph; set backend="exact" or "dense"')
         return knn_graph(z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None)
+
+    def _attached(self, z: Tensor, graph: Graph) -> AttachedGraph:
+        """Return the learned graph of the old nodes, with the new ones attached by their points."""
+        old, new = z[: -graph.num_new], z[-graph.num_new :]
+        given = graph if isinstance(graph, AttachedGraph) else None
+        base = self._graph(old, None if given is None else given.base)
+        own = torch.ones_like(new[:, 0])  # as every node has with itself
+        if not isinstance(base, SparseGraph):
+            return AttachedGraph(base, KernelRows(new, old), own)
+        neighbors = nearest_neighbors(old, self.num_neighbors, queries=new)
+        row = torch.arange(len(new), device=z.device).repeat_interleave(neighbors.shape[1])
+        pairs = torch.stack([row, neighbors.flatten()])
+        pairs = pairs[:, pairs[1] >= 0]
+        if given is not None and isinstance(given.new, SparseRows):
+            pairs = torch.cat([pairs, torch.stack([given.new.row, given.new.col])], -1)
+        row, col = torch.unique(pairs, dim=1)
+        weight = (-(new[row] - old[col]).square().sum(-1)).exp()
+        return AttachedGraph(base, SparseRows(row, col, weight, len(new)), own)
 
     def edges(
         self,

@@ -23,9 +23,10 @@ def nearest_neighbors(
     z: Tensor,  # (N, S)
     num_neighbors: int,
     *,
+    queries: Tensor | None = None,  # (M, S)
     search: Search = "auto",
     num_probes: int = 16,
-) -> Tensor:  # (N, min(num_neighbors, N - 1)), int64
+) -> Tensor:  # (N, min(num_neighbors, N - 1)) or (M, min(num_neighbors, N)), int64
     """Return for every row the rows nearest to it, without itself, in no particular order.
 
     Not differentiable: which rows are near is a choice, not a number.
@@ -33,6 +34,7 @@ def nearest_neighbors(
     Args:
         z: points.
         num_neighbors: how many neighbours; all other rows where there are fewer.
+        queries: other points, whose neighbours among `z` are wanted in place of the rows' own.
         search: "exact" compares every pair, a block of rows at a time; "faiss" searches an
             inverted file with about 2·√N cells and may miss some neighbours (extra ``ann``);
             "auto" is exact up to 50,000 rows.
@@ -41,7 +43,8 @@ def nearest_neighbors(
     Returns:
         Indices. FAISS fills places for which it found no neighbour with -1.
 
-    Cost: exact 2·N²·S FLOP; FAISS about √N times less. Memory linear in N.
+    Cost: exact 2·N²·S FLOP, or 2·M·N·S for queries; FAISS about √N times less. Memory linear in
+    N + M.
 
     Example:
         >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1).squeeze()
@@ -57,32 +60,37 @@ def nearest_neighbors(
     if num_neighbors < 1:
         raise ValueError(f"num_neighbors must be at least 1, but it is {num_neighbors}")
     z = z.detach().to(compute_dtype(z))
-    num_neighbors = max(0, min(num_neighbors, z.shape[0] - 1))
+    num_rows = z.shape[0] if queries is None else queries.shape[0]
+    num_neighbors = max(0, min(num_neighbors, z.shape[0] - (queries is None)))
     if num_neighbors == 0:
-        return torch.empty(z.shape[0], 0, dtype=torch.int64, device=z.device)
+        return torch.empty(num_rows, 0, dtype=torch.int64, device=z.device)
     # Distances do not change, but the digits of ‖z‖² - 2 z·z' are spent on them, not on an offset.
-    z = z - z.mean(0)
+    offset = z.mean(0)
+    z = z - offset
+    if queries is not None:
+        queries = queries.detach().to(z.dtype) - offset
     if search == "exact" or (search == "auto" and z.shape[0] <= MAX_EXACT_ROWS):
-        return _exact(z, num_neighbors)
-    return _faiss(z, num_neighbors, num_probes)
+        return _exact(z, num_neighbors, queries)
+    return _faiss(z, num_neighbors, num_probes, queries)
 
 
-def _exact(z: Tensor, num_neighbors: int) -> Tensor:
-    num_rows = z.shape[0]
+def _exact(z: Tensor, num_neighbors: int, queries: Tensor | None) -> Tensor:
+    points = z if queries is None else queries
     square = z.square().sum(-1)
-    index = torch.empty(num_rows, num_neighbors, dtype=torch.int64, device=z.device)
-    block_size = max(1, BLOCK_ENTRIES // num_rows)
+    index = torch.empty(points.shape[0], num_neighbors, dtype=torch.int64, device=z.device)
+    block_size = max(1, BLOCK_ENTRIES // z.shape[0])
     with no_autocast(z.device):
-        for start in range(0, num_rows, block_size):
-            rows = torch.arange(start, min(start + block_size, num_rows), device=z.device)
+        for start in range(0, points.shape[0], block_size):
+            rows = torch.arange(start, min(start + block_size, points.shape[0]), device=z.device)
             # ‖z_i‖² is the same for the whole row, so it cannot change the order.
-            distance = torch.addmm(square, z[rows], z.mT, alpha=-2)
-            distance[rows - start, rows] = torch.inf
+            distance = torch.addmm(square, points[rows], z.mT, alpha=-2)
+            if queries is None:
+                distance[rows - start, rows] = torch.inf
             index[rows] = distance.topk(num_neighbors, largest=False, sorted=False).indices
     return index
 
 
-def _faiss(z: Tensor, num_neighbors: int, num_probes: int) -> Tensor:
+def _faiss(z: Tensor, num_neighbors: int, num_probes: int, queries: Tensor | None) -> Tensor:
     faiss = require("faiss", "ann", f"the search for neighbours among {z.shape[0]:,} rows")
     points = z.float().cpu().contiguous().numpy()
     num_rows, rank = points.shape
@@ -93,6 +101,9 @@ def _faiss(z: Tensor, num_neighbors: int, num_probes: int) -> Tensor:
     index.cp.min_points_per_centroid = 1  # small inputs are allowed and need no warning
     index.train(points)
     index.add(points)
+    if queries is not None:
+        asked = queries.float().cpu().contiguous().numpy()
+        return torch.from_numpy(index.search(asked, num_neighbors)[1]).to(z.device)
     # A row is its own nearest neighbour, unless equal rows come first: ask for one more.
     found = torch.from_numpy(index.search(points, num_neighbors + 1)[1]).to(z.device)
     return _without_self(found)
