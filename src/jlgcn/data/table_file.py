@@ -1,0 +1,219 @@
+"""A user's own table: CSV or Parquet, an id for each row, numbers, labels, perhaps edges."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jlgcn._optional import require
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 3  # names in a message
+
+
+@dataclass(frozen=True, eq=False)
+class TableFile:
+    """The rows of a table.
+
+    Attributes:
+        ids: what each row is called, (N,).
+        x: its numbers, (N, K), float32.
+        feature_names: what each number is called, (K,).
+        labels: its label as text, or None where it has none, (N,); None without a label column.
+        num_missing: entries of x that were empty and are NaN.
+    """
+
+    ids: list[str]
+    x: np.ndarray
+    feature_names: list[str]
+    labels: list[str | None] | None = None
+    num_missing: int = 0
+
+    def __repr__(self) -> str:
+        labelled = 0 if self.labels is None else sum(label is not None for label in self.labels)
+        return (
+            f"TableFile({len(self.ids):,} rows, {len(self.feature_names):,} features, "
+            f"{labelled:,} labelled)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeFile:
+    """The edges of a file, as rows of a table.
+
+    Attributes:
+        edge_index: the two rows of each edge, (2, E), int64.
+        weight: their weights, (E,), float32; None where the file has none.
+        num_unmatched: edges that name an id which the table does not have; they are left out.
+        unmatched: some of these ids.
+    """
+
+    edge_index: Tensor
+    weight: Tensor | None
+    num_unmatched: int
+    unmatched: list[str]
+
+    def __repr__(self) -> str:
+        return f"EdgeFile({self.edge_index.shape[1]:,} edges, {self.num_unmatched:,} unmatched)"
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    drop: Sequence[str] = (),
+) -> TableFile:
+    """Read the rows of a CSV or Parquet file (extra ``table``).
+
+    Args:
+        path: the file; a name that ends with ``.parquet`` is read as Parquet, any other as CSV with
+            a line of column names.
+        id_column: the column that names each row; None to count them from 0.
+        label_column: the column of labels; an empty one means that the label is not known.
+        drop: columns that are not features.
+
+    Every other column is a feature and must hold numbers or booleans.
+    """
+    path = Path(path)
+    table = _read(path)
+    names = list(table.column_names)
+    for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
+        if name is not None and name not in names:
+            raise ValueError(
+                f"{path.name} has no column {name!r} (asked for as {what}); its columns are "
+                f"{_some(names)}"
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path.name} has two columns {twice!r}; rename one of them")
+    features = [name for name in names if name not in {id_column, label_column, *drop}]
+    if table.num_rows == 0 or not features:
+        raise ValueError(
+            f"{path.name} has {table.num_rows} rows and {len(features)} columns of features; at "
+            "least one of each is needed"
+        )
+    ids = _texts(table, id_column) if id_column else [str(i) for i in range(table.num_rows)]
+    _check_ids(ids, id_column, path)
+    x = np.stack([_numbers(table, name, path) for name in features], axis=1)
+    infinite = np.isinf(x)
+    if infinite.any():
+        row, column = (int(index[0]) for index in infinite.nonzero())
+        raise ValueError(
+            f"features must be finite, but column {features[column]!r} of row {ids[row]!r} in "
+            f"{path.name} is {x[row, column]}"
+        )
+    labels = None
+    if label_column:
+        labels = [label if label != "" else None for label in _texts(table, label_column)]
+    return TableFile([str(i) for i in ids], x, features, labels, int(np.isnan(x).sum()))
+
+
+def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
+    """Read edges between the rows of a table from a CSV or Parquet file (extra ``table``).
+
+    Args:
+        path: the file; its first two columns name the ends of each edge, and a column ``weight``,
+            where there is one, its weight.
+        ids: what the rows of the table are called.
+
+    Edges that name an unknown id are counted, reported and left out.
+    """
+    path = Path(path)
+    table = _read(path)
+    if table.num_columns < 2:
+        raise ValueError(
+            f"{path.name} must have a column for each end of an edge, but its columns are "
+            f"{_some(table.column_names)}"
+        )
+    place = {name: index for index, name in enumerate(ids)}
+    ends = [_texts(table, name) for name in table.column_names[:2]]
+    found = np.array([[place.get(end or "", -1) for end in side] for side in ends], dtype=np.int64)
+    found = found.reshape(2, table.num_rows)
+    is_known = (found >= 0).all(0)
+    unknown = {end or "" for side in ends for end in side if (end or "") not in place}
+    weight = None
+    if "weight" in table.column_names[2:]:
+        values = _numbers(table, "weight", path)
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(
+                f"weights of edges in {path.name} must be finite and not negative; drop such edges"
+            )
+        weight = torch.from_numpy(values[is_known])
+    if not is_known.all():
+        logger.warning(
+            "%s of %s edges in %s name rows that the table does not have, such as %s; left out",
+            f"{int((~is_known).sum()):,}",
+            f"{table.num_rows:,}",
+            path.name,
+            _some(sorted(unknown)),
+        )
+    return EdgeFile(
+        torch.from_numpy(found[:, is_known]),
+        weight,
+        int((~is_known).sum()),
+        sorted(unknown)[:_SHOWN],
+    )
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401
+    arrow = require("pyarrow", "table", f"reading {path.name}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
+    try:
+        if path.suffix == ".parquet":
+            return require("pyarrow.parquet", "table", "Parquet").read_table(path)
+        csv = require("pyarrow.csv", "table", "CSV")
+        return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True))
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OSError) as problem:
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        reason = str(problem).splitlines()[0]
+        raise ValueError(f"{path} cannot be read as {kind} ({reason})") from None
+
+
+def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
+    return [None if value is None else str(value) for value in table.column(name).to_pylist()]
+
+
+def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
+    arrow = require("pyarrow", "table", "a table")
+    column = table.column(name)
+    kinds = arrow.types
+    is_number = kinds.is_integer(column.type) or kinds.is_floating(column.type)
+    if kinds.is_null(column.type):  # a column without a single entry
+        return np.full(table.num_rows, np.nan, dtype=np.float32)
+    if kinds.is_boolean(column.type) or kinds.is_decimal(column.type) or is_number:
+        return np.asarray(column.cast(arrow.float64()).to_numpy(), dtype=np.float32)
+    example = next(value for value in column.to_pylist() if value is not None)
+    raise ValueError(
+        f"features must be numbers, but column {name!r} of {path.name} holds {column.type}, such "
+        f"as {str(example)[:40]!r}; turn it into numbers (categories into columns of 0 and 1, text "
+        "into word counts), name it as the id or the label, or leave it out"
+    )
+
+
+def _check_ids(ids: Sequence[str | None], column: str | None, path: Path) -> None:
+    seen: dict[str | None, int] = {}
+    for row, name in enumerate(ids):
+        if name is None:
+            raise ValueError(f"row {row} of {path.name} has no id in column {column!r}")
+        if name in seen:
+            raise ValueError(
+                f"ids must differ, but rows {seen[name]} and {row} of {path.name} are both called "
+                f"{name!r}; drop one, or choose another id column"
+            )
+        seen[name] = row
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
