@@ -2,6 +2,7 @@
 
 from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.dropout import dropout
+from jlgcn.ops.features import SparseFeatures
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import kernel_matmul
 from jlgcn.ops.knn import nearest_neighbors
@@ -15,6 +16,7 @@ from jlgcn.ops.sparse import (
 
 __all__ = [
     "Pattern",
+    "SparseFeatures",
     "block_matmul",
     "csr_matmul",
     "dropout",
