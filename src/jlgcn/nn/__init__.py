@@ -12,6 +12,7 @@ from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.node_classifier import JLGCN, JLGCNOutput
 from jlgcn.nn.options import PRESETS, JLGCNOptions
+from jlgcn.nn.propagation import Propagation, consistency
 
 __all__ = [
     "JLGCN",
@@ -24,6 +25,8 @@ __all__ = [
     "JLGCNOptions",
     "JLGCNOutput",
     "LogitsOnly",
+    "Propagation",
+    "consistency",
     "explain_edge",
     "feature_importance",
     "laplacian_regularizer",
