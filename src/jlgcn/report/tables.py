@@ -40,12 +40,19 @@ def with_interval(row: Row | None) -> str:
     Example:
         >>> with_interval({"mean": 0.836, "low": 0.834, "high": 0.837})
         '83.6 (83.4 to 83.7)'
+        >>> with_interval({"mean": 0.5, "low": -0.2, "high": 1.2})
+        '50.0 (0.0 to 100.0)'
     """
     if row is None:
         return ""
     if row["low"] is None:
         return percent(row["mean"])
-    return f"{percent(row['mean'])} ({percent(row['low'])} to {percent(row['high'])})"
+    return f"{percent(row['mean'])} ({_interval(row)})"
+
+
+def _interval(row: Row) -> str:
+    # Of a few seeds far apart, a Student-t interval leaves what an accuracy can be.
+    return f"{percent(max(0.0, row['low']))} to {percent(min(1.0, row['high']))}"
 
 
 def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -106,7 +113,7 @@ def summary_table(rows: Sequence[Row]) -> str:
         (
             *(row[key] for key in _NAMES[:4]),
             percent(row["mean"]),
-            "–" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
+            "–" if row["low"] is None else _interval(row),
             str(row["seeds"]),
             "" if row["published"] is None else f"{row['published']:.1f}",
         )
