@@ -6,6 +6,7 @@ from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.edge_list import EdgeList, strongest_edges
 from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
 from jlgcn.graphs.kernel import KernelGraph
+from jlgcn.graphs.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 from jlgcn.graphs.sparse import SparseGraph, knn_graph
 
 __all__ = [
@@ -16,6 +17,9 @@ __all__ = [
     "KernelGraph",
     "KernelRows",
     "ScaledGraph",
+    "ShardedKernelGraph",
+    "ShardedSparseGraph",
+    "Shards",
     "SparseGraph",
     "SparseRows",
     "SumGraph",
