@@ -122,6 +122,9 @@ def run(
 
     Ctrl-C finishes the epoch and leaves a checkpoint; the same command with --resume goes on from
     it and ends with the same parameters, bit for bit.
+
+    Several processes share the rows of exact graphs, or the clouds of a batch, where torchrun
+    starts them: torchrun --nproc-per-node 2 -m jlgcn run RECIPE
     """
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
@@ -350,14 +353,18 @@ def _run_seed(
 
     from jlgcn.ops.precision import without_denormals
     from jlgcn.recipes import run_seed
+    from jlgcn.train.distributed import join_processes
 
     if threads is not None:
         torch.set_num_threads(threads)
     with without_denormals():  # before the first threads, which take it over from this one
+        join_processes()
         return run_seed(experiment, seed, progress=progress, **options)
 
 
 def _echo_result(result: dict[str, Any]) -> None:
+    if not result:  # not the first of several processes
+        return
     best = result["best_test_accuracy"]
     epochs = result["configuration"]["train"]["epochs"]
     name = f"{result['recipe']} {result['variant']} seed {result['seed']}"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,30 @@ def test_one_epoch_on_cora(tmp_path: Path) -> None:
     assert run_seed(experiment, 3, root=DATA, **place) == result  # not run again
     (history,) = tmp_path.rglob("history.csv")
     assert len(history.read_text().splitlines()) == 2
+
+
+@needs_data
+def test_two_processes_run_a_recipe_together(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "jlgcn", "run"]
+    command += ["citation/cora", "--set", "epochs=2", "--set", "dropout=0", "--set", "glr_weight=0"]
+    done = subprocess.run(
+        [*command, "--threads", "1", "--data", str(DATA), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("citation/cora jlgcn") == 1  # the first process speaks
+    (path,) = tmp_path.rglob("result.json")
+    together = json.loads(path.read_text())
+    assert together["processes"] == 2
+    settings = {"epochs": "2", "dropout": "0", "glr_weight": "0"}
+    experiment = with_settings(get_recipe("citation/cora").variant("jlgcn").experiment, settings)
+    place: dict[str, Any] = {"recipe": "citation/cora", "variant": "jlgcn", "out": tmp_path / "one"}
+    alone = run_seed(experiment, 0, root=DATA, **place)
+    assert together["val_accuracy"] == pytest.approx(alone["val_accuracy"], abs=0.01)
 
 
 @needs_data

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from jlgcn.train import FitResult
+from jlgcn.train.distributed import process_group
 from jlgcn.train.result import config_hash, read_result, write_result
 
 Protocol = Literal["honest", "authors"]
@@ -120,7 +121,9 @@ def run_seed(
 ) -> dict[str, Any]:
     """Run one seed of an experiment and return its result.
 
-    A finished one is not run again, in whichever recipe it was: tables share experiments.
+    A finished one is not run again, in whichever recipe it was: tables share experiments. Of
+    several processes that run it together, the first writes and returns the result; the others
+    return nothing.
 
     Args:
         experiment: what to run.
@@ -143,7 +146,8 @@ def run_seed(
         if finished is not None:
             return finished
     checkpoints = folder / "checkpoints"
-    if checkpoints.exists() and not resume:
+    is_first = process_group()[0] == 0
+    if checkpoints.exists() and not resume and is_first:
         raise FileExistsError(
             f"{folder} has checkpoints of an interrupted run; add --resume to go on from them, or "
             "delete the folder to begin anew"
@@ -151,6 +155,8 @@ def run_seed(
     label = f"{recipe} {variant} seed {seed}"
     where = Where(root, download, checkpoints, checkpoint_seconds, progress, label)
     fitted = experiment.fit(seed, where, data)
+    if not is_first:
+        return {}
     for name, content in fitted.files.items():
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
     return write_result(

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from jlgcn.data import NodeData
-from jlgcn.graphs import Graph
+from jlgcn.graphs import Graph, ShardedSparseGraph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.train.distributed import distribute, process_group, sum_over_processes
 from jlgcn.train.loop import FitResult, Run, run_epochs
 
 
@@ -59,6 +60,10 @@ def fit(
 ) -> tuple[nn.Module, FitResult]:
     """Train a network on the nodes of one graph and return it as validation selected it.
 
+    Under `torchrun`, in a process group, the rows of the exact learned graphs are shared among the
+    processes (:func:`jlgcn.train.distribute`); they end with the parameters of one process, up to
+    rounding (and up to dropout, which each process draws for its own rows).
+
     Args:
         make_model: returns the network, called after the seed is set. It is called with features
             and a graph and returns logits, or is a :class:`jlgcn.nn.JLGCN`.
@@ -90,74 +95,134 @@ def fit(
             "data": data.sha256,
         }
         run.resume(checkpoints, identity)
+    part = _Part.of(model, data, x, graph, seed)
     run_epochs(
         run,
         config.epochs,
-        lambda: _train_epoch(run, data, x, graph, config),
-        lambda: _validate(run, data, x, graph, trace_test),
+        lambda: _train_epoch(run, part, config),
+        lambda: _validate(run, part, trace_test),
         checkpoints=checkpoints,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
         label=label,
     )
     model.load_state_dict(run.best_state)
-    _, test_logits = _evaluate(model, data, x, graph)
+    _, test_logits = _evaluate(model, part)
     best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
-    accuracy = _accuracy(test_logits, data.y[data.test])
+    accuracy = part.accuracy(test_logits, part.test)
     return model, run.result(accuracy, best_test_accuracy=best_test)
 
 
-def _train_epoch(run: Run, data: NodeData, x: Tensor, graph: Graph, config: TrainConfig) -> float:
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The rows of this process: all of them, where it is alone.
+
+    Attributes:
+        x: features, (n, in_channels).
+        graph: given graph, of n rows.
+        y: classes, (n,).
+        train: training nodes among them.
+        val: validation nodes among them.
+        test: test nodes among them.
+        counts: of training, validation and test nodes, over all processes.
+        seed: of the run, where processes share it; None where this one is alone.
+    """
+
+    x: Tensor
+    graph: Graph
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    counts: dict[str, int]
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, data: NodeData, x: Tensor, graph: Graph, seed: int) -> _Part:
+        """Return the part of this process, for whose sake the network is changed if need be."""
+        nodes = {name: getattr(data, name) for name in ("train", "val", "test")}
+        counts = {name: len(index) for name, index in nodes.items()}
+        if process_group()[1] == 1:
+            return cls(x, graph, data.y, **nodes, counts=counts)
+        assert isinstance(graph, SparseGraph)
+        shards = distribute(model, data.num_nodes)
+        own = shards.own
+        nodes = {
+            name: index[(index >= own.start) & (index < own.stop)] - own.start
+            for name, index in nodes.items()
+        }
+        given = ShardedSparseGraph.from_graph(graph, shards)
+        return cls(x[own], given, data.y[own], **nodes, counts=counts, seed=seed)
+
+    def draw(self, epoch: int) -> torch.Generator | None:
+        """Return where an epoch's random directions are drawn from: None for PyTorch's own state.
+
+        Processes need the same directions, and dropout that differs. Both follow from the epoch, so
+        that a checkpoint of the first process is enough for all to go on.
+        """
+        if self.seed is None:
+            return None
+        rank, num_processes = process_group()
+        torch.manual_seed((self.seed * 1_000_003 + epoch) * num_processes + rank)
+        return torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+
+    def mean(self, terms: Tensor, name: str) -> Tensor:
+        """Return the sum of this process's terms, divided by the number of terms of all."""
+        return terms.sum() / self.counts[name]
+
+    def accuracy(self, logits: Tensor, nodes: Tensor) -> float:
+        """Return the accuracy over all processes."""
+        name = "val" if nodes is self.val else "test"
+        correct = (logits.argmax(-1) == self.y[nodes]).double()
+        return float(sum_over_processes(self.mean(correct, name)))
+
+
+def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     run.model.train()
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
-    logits, output = _logits(run.model, x, graph, data.train)
-    loss = cross_entropy(logits, data.y[data.train])
+    generator = part.draw(run.epoch)
+    logits, output = _logits(run.model, part, part.train)
+    loss = part.mean(cross_entropy(logits, part.y[part.train], reduction="none"), "train")
     if config.glr_weight > 0 and output is not None:
         assert isinstance(run.model, JLGCN)
-        glr = run.model.regularizer(output, x, probes=config.glr_probes)
+        glr = run.model.regularizer(output, part.x, probes=config.glr_probes, generator=generator)
         loss = loss + config.glr_weight * glr
     run.optimizer.zero_grad()
     loss.backward()
     run.optimizer.step()
-    return float(loss.detach())
+    return float(sum_over_processes(loss.detach()))
 
 
-def _validate(
-    run: Run, data: NodeData, x: Tensor, graph: Graph, trace_test: bool
-) -> dict[str, float]:
+def _validate(run: Run, part: _Part, trace_test: bool) -> dict[str, float]:
     """Measure the epoch on validation nodes."""
-    logits, test_logits = _evaluate(run.model, data, x, graph)
-    accuracy = _accuracy(logits, data.y[data.val])
-    loss = float(cross_entropy(logits, data.y[data.val]))
-    row = {"val_accuracy": accuracy, "val_loss": loss}
+    logits, test_logits = _evaluate(run.model, part)
+    loss = part.mean(cross_entropy(logits, part.y[part.val], reduction="none"), "val")
+    row = {
+        "val_accuracy": part.accuracy(logits, part.val),
+        "val_loss": float(sum_over_processes(loss)),
+    }
     if trace_test:
-        row["test_accuracy"] = _accuracy(test_logits, data.y[data.test])
+        row["test_accuracy"] = part.accuracy(test_logits, part.test)
     return row
 
 
 @torch.no_grad()
-def _evaluate(model: nn.Module, data: NodeData, x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
     """Return the logits of validation and of test nodes, the latter not always looked at.
 
     Always of both, because a kernel's last bit depends on how many rows it is asked for, and
     whether test nodes are traced must not change which epoch is selected.
     """
     model.eval()
-    logits, _ = _logits(model, x, graph, torch.cat([data.val, data.test]))
-    return logits[: data.val.shape[0]], logits[data.val.shape[0] :]
+    logits, _ = _logits(model, part, torch.cat([part.val, part.test]))
+    return logits[: len(part.val)], logits[len(part.val) :]
 
 
-def _logits(
-    model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor
-) -> tuple[Tensor, JLGCNOutput | None]:
+def _logits(model: nn.Module, part: _Part, nodes: Tensor) -> tuple[Tensor, JLGCNOutput | None]:
     """Return the logits of some nodes; of a JLGCN, which computes no others, its output too."""
     if isinstance(model, JLGCN):
-        output: JLGCNOutput = model(x, graph, nodes)
+        output: JLGCNOutput = model(part.x, part.graph, nodes)
         return output.logits, output
-    logits: Tensor = model(x, graph)
+    logits: Tensor = model(part.x, part.graph)
     return logits[nodes], None
-
-
-def _accuracy(logits: Tensor, y: Tensor) -> float:
-    return float((logits.argmax(-1) == y).double().mean())

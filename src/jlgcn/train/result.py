@@ -13,6 +13,7 @@ from typing import Any
 import scipy.stats
 import torch
 
+from jlgcn.train.distributed import process_group
 from jlgcn.train.environment import commit, versions
 from jlgcn.train.loop import FitResult
 
@@ -66,6 +67,7 @@ def write_result(
         "versions": {name: environment[name] for name in ("jlgcn", "python", "torch", "numpy")},
         "hardware": environment["processor"],
         "threads": torch.get_num_threads(),
+        "processes": process_group()[1],
         "data_sha256": data_sha256,
     } | fitted.measured
     with (folder / "history.csv").open("w", newline="") as file:
