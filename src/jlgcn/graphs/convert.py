@@ -25,7 +25,7 @@ def as_graph(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Graph:
-    """Return `graph` as a :class:`jlgcn.Graph`, whatever it was before.
+    r"""Return `graph` as a :class:`jlgcn.Graph`, whatever it was before.
 
     Args:
         graph: one of
@@ -33,7 +33,7 @@ def as_graph(
             - a `Graph`, returned as it is;
             - None, for no edges (then `num_nodes` is needed);
             - an `edge_index`, (2, E) integers, or a pair `(edge_index, weight)`;
-            - a dense matrix, (*batch, N, N), floating point or bool;
+            - a dense matrix, (\*batch, N, N), floating point or bool;
             - a sparse matrix of SciPy or PyTorch;
             - an object with an `edge_index`, such as `Data` of PyTorch Geometric; its
               `edge_weight`, or an `edge_attr` of one column, is taken as the weight.

@@ -13,10 +13,10 @@ from jlgcn.ops.precision import compute_dtype, no_autocast
 
 
 class DenseGraph(Graph):
-    """A graph that holds all of its N × N weights: for small graphs, batches of them, and tests.
+    r"""A graph that holds all of its N × N weights: for small graphs, batches of them, and tests.
 
     Args:
-        weight: symmetric, non-negative weights, (*batch, N, N).
+        weight: symmetric, non-negative weights, (\*batch, N, N).
 
     Cost: memory N² a graph; a product 2·N²·C FLOP.
 

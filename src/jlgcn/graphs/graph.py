@@ -45,7 +45,7 @@ class Graph(ABC):
     @property
     @abstractmethod
     def shape(self) -> torch.Size:
-        """Shape of the matrix, (*batch, N, N)."""
+        r"""Shape of the matrix, (\*batch, N, N)."""
 
     @abstractmethod
     def matmul(
@@ -335,7 +335,7 @@ class ScaledGraph(Graph):
 
     Args:
         base: the graph A.
-        scale: the diagonal, (*batch, N), not negative.
+        scale: the diagonal, (\*batch, N), not negative.
 
     Cost: that of `base`, and 2·N·C multiplications a product.
 

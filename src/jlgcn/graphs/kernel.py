@@ -22,10 +22,10 @@ class KernelGraph(Graph):
     .. math:: a_{ij} = \exp(-\|R^\top (f_i - f_j)\|^2) = \exp(-\|z_i - z_j\|^2)
 
     Args:
-        z: points, (*batch, N, S); each leading index is a graph of its own.
+        z: points, (\*batch, N, S); each leading index is a graph of its own.
         method: how products are computed, see :func:`jlgcn.ops.kernel_matmul`. The default is the
             fastest that is accurate for the given points; "blocks" can be differentiated twice.
-        valid: False marks nodes that only pad a batch to a common size, (*batch, N). They have no
+        valid: False marks nodes that only pad a batch to a common size, (\*batch, N). They have no
             edges, whatever their points hold.
 
     Cost: a product takes time N²·(S + C) and memory N·(S + C), forward and backward; a degree is

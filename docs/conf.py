@@ -1,0 +1,77 @@
+"""How the documentation is built: ``sphinx-build -W -b html docs DIR``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
+
+import jlgcn
+
+project = "jlgcn"
+author = "The jlgcn developers"
+version = release = jlgcn.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+source_suffix = {".md": "myst-nb"}
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+# Code of the guides runs when they are built, and a failing cell fails the build.
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autosummary_generate = True
+napoleon_use_ivar = True
+napoleon_custom_sections = [
+    ("Shapes", "notes_style"),
+    ("Cost", "notes_style"),
+    ("Precision", "notes_style"),
+]
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = "jlgcn"
+html_theme_options = {"source_repository": "", "navigation_with_keys": True}
+html_math_renderer = "mathml"
+html_show_copyright = False
+html_show_sourcelink = False
+html_copy_source = False
+
+
+def setup(app: Any) -> None:  # noqa: ANN401
+    """Write formulas as MathML: browsers draw it by themselves, with no script and no network."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
+    app.connect("missing-reference", _at_home)
+
+
+def _at_home(app: Any, env: Any, node: Any, content: Any) -> Any:  # noqa: ANN401
+    """Find names that the package exports, such as jlgcn.as_graph, where they are described."""
+    target = node["reftarget"].removeprefix("jlgcn.")
+    if node.get("refdomain") != "py" or "." in target:
+        return None
+    return env.domains["py"].resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], f"jlgcn.graphs.{target}", node, content
+    )
+
+
+def _inline(translator: Any, node: nodes.math) -> None:  # noqa: ANN401
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _displayed(translator: Any, node: nodes.math_block) -> None:  # noqa: ANN401
+    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
