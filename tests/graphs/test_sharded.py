@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -18,8 +15,7 @@ from jlgcn import Graph, SparseGraph
 from jlgcn.graphs import ShardedKernelGraph, ShardedSparseGraph, Shards
 from tests.brute import F64, gaussian, points
 from tests.graphs.contract import NUM_NODES, GraphContract
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import run_processes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,18 +71,8 @@ def test_points_of_another_process_are_refused() -> None:
 
 @pytest.mark.parametrize("num_processes", [2, 3])
 def test_several_processes_equal_one(num_processes: int) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_processes}"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    done = subprocess.run(
-        [*command, "-m", "tests.graphs.sharded_worker"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    printed = run_processes(num_processes, "tests.graphs.sharded_worker")
+    (line,) = (line for line in printed.splitlines() if line.startswith("{"))
     differences = json.loads(line)
     assert differences["float64"] < 1e-12
     assert differences["float32"] < 1e-5

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from jlgcn.recipes.node_experiment import load, make_model
 from jlgcn.train import TrainConfig
 from jlgcn.train.result import read_curves, read_kept, record
 from tests.data.real import DATA, needs_data
+from tests.processes import run_processes
 from tests.recipes.short import short
 from tests.train.small import small_data
 
@@ -162,18 +161,11 @@ def test_one_epoch_on_cora(tmp_path: Path) -> None:
 
 @needs_data
 def test_two_processes_run_a_recipe_together(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "jlgcn", "run"]
-    command += ["citation/cora", "--set", "epochs=2", "--set", "dropout=0", "--set", "glr_weight=0"]
-    done = subprocess.run(
-        [*command, "--threads", "1", "--data", str(DATA), "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("citation/cora jlgcn") == 1  # the first process speaks
+    command = ["jlgcn", "run", "citation/cora", "--data", str(DATA), "--out", str(tmp_path)]
+    for setting in ("epochs=2", "dropout=0", "glr_weight=0"):
+        command += ["--set", setting]
+    printed = run_processes(2, *command, "--threads", "1")
+    assert printed.count("citation/cora jlgcn") == 1  # the first process speaks
     (path,) = tmp_path.rglob("result.json")
     together = json.loads(path.read_text())
     assert together["processes"] == 2

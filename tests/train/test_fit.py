@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from jlgcn.graphs import Graph
 from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
 from jlgcn.train.loop import Best
+from tests.processes import run_processes
 from tests.train.node_worker import history
 from tests.train.small import small_data, train_small
 
@@ -185,16 +186,6 @@ def test_two_seeds_side_by_side_are_the_same_as_one_after_the_other(tmp_path: Pa
 
 
 def test_two_processes_train_as_one() -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    done = subprocess.run(
-        [*command, "-m", "tests.train.node_worker"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("["))
+    printed = run_processes(2, "tests.train.node_worker")
+    (line,) = (line for line in printed.splitlines() if line.startswith("["))
     assert json.loads(line) == pytest.approx(history("paper") + history("authors"), rel=1e-9)

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from jlgcn.nn import JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import DGCNN, PointNet
 from jlgcn.train import CloudTrainConfig, FitResult, fit_clouds
 from jlgcn.train.checkpoint import load_checkpoint
+from tests.processes import run_processes
 from tests.train.cloud_worker import losses
 from tests.train.small import small_clouds
 
@@ -107,16 +106,6 @@ def test_evaluation_draws_nothing_from_the_run() -> None:
 
 
 def test_two_processes_have_the_losses_of_one() -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    done = subprocess.run(
-        [*command, "-m", "tests.train.cloud_worker"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("["))
+    printed = run_processes(2, "tests.train.cloud_worker")
+    (line,) = (line for line in printed.splitlines() if line.startswith("["))
     assert json.loads(line) == pytest.approx(losses(), rel=1e-9)

@@ -1,7 +1,7 @@
 """Readers of data sets, which trust no file, and ways to take something away from them."""
 
 from jlgcn.data.citation import load_planetoid, normalize_rows, subsample
-from jlgcn.data.corrupt import drop_edges, drop_labels
+from jlgcn.data.corrupt import drop_edges, drop_labels, take_away
 from jlgcn.data.files import data_root
 from jlgcn.data.node_data import NodeData
 from jlgcn.data.npz import load_npz
@@ -34,5 +34,6 @@ __all__ = [
     "random_split",
     "sample_mesh",
     "subsample",
+    "take_away",
     "unit_sphere",
 ]

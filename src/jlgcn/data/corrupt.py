@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+
+from jlgcn.data.node_data import NodeData
 
 
 def drop_edges(
@@ -65,6 +68,24 @@ def drop_labels(
         order = torch.randperm(len(members), generator=generator)
         kept.append(members[order[: max(1, math.ceil((1 - fraction) * len(members) - 1e-9))]])
     return torch.cat(kept).sort().values if kept else train
+
+
+def take_away(
+    data: NodeData, *, edges_missing: float, labels_missing: float, seed: int
+) -> NodeData:
+    """Return the data without a share of their edges and of their training labels.
+
+    Args:
+        data: nodes, edges and split.
+        edges_missing: share of the undirected edges to remove, see :func:`drop_edges`.
+        labels_missing: share of the training labels to remove, see :func:`drop_labels`.
+        seed: which ones.
+    """
+    if edges_missing > 0:
+        data = replace(data, edge_index=drop_edges(data.edge_index, edges_missing, seed=seed))
+    if labels_missing > 0:
+        data = replace(data, train=drop_labels(data.train, data.y, labels_missing, seed=seed))
+    return data
 
 
 def _check_fraction(fraction: float) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
 from jlgcn.data import (
     NodeData,
     data_root,
-    drop_edges,
-    drop_labels,
     load_npz,
     load_planetoid,
     load_table,
     random_split,
+    take_away,
 )
 from jlgcn.data.citation import Planetoid
 from jlgcn.data.tables import Table
@@ -96,13 +95,12 @@ def load_claim(
     data = _load(found, dataset, seed + (_FRESH if develops else 0), root)
     if develops and dataset in _CITATIONS:
         data = random_split(data, exclude=data.test, seed=seed + _FRESH)
-    if found.edges_missing > 0:
-        kept = drop_edges(data.edge_index, found.edges_missing, seed=seed)
-        data = replace(data, edge_index=kept)
-    if found.labels_missing > 0:
-        kept = drop_labels(data.train, data.y, found.labels_missing, seed=seed)
-        data = replace(data, train=kept)
-    return data
+    return take_away(
+        data,
+        edges_missing=found.edges_missing,
+        labels_missing=found.labels_missing,
+        seed=seed,
+    )
 
 
 # Seeds of development are these and above; records of claims use 0 to 9.

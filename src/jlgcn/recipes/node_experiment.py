@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from jlgcn.data import NodeData, drop_edges, drop_labels, load_planetoid, normalize_rows, subsample
+from jlgcn.data import NodeData, load_planetoid, normalize_rows, subsample, take_away
 from jlgcn.data.citation import Planetoid
 from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.nn.learner import Backend
@@ -101,13 +101,12 @@ def load(
     data = load_planetoid(experiment.dataset, root, download=download)
     if experiment.num_others is not None:
         data = subsample(data, experiment.num_others)
-    if experiment.edges_missing > 0:
-        kept_edges = drop_edges(data.edge_index, experiment.edges_missing, seed=seed)
-        data = replace(data, edge_index=kept_edges)
-    if experiment.labels_missing > 0:
-        kept = drop_labels(data.train, data.y, experiment.labels_missing, seed=seed)
-        data = replace(data, train=kept)
-    return data
+    return take_away(
+        data,
+        edges_missing=experiment.edges_missing,
+        labels_missing=experiment.labels_missing,
+        seed=seed,
+    )
 
 
 def make_model(experiment: NodeExperiment, in_channels: int, num_classes: int) -> nn.Module:
