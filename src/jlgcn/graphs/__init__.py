@@ -3,6 +3,7 @@
 from jlgcn.graphs.attached import AttachedGraph, KernelRows, SparseRows, attach
 from jlgcn.graphs.convert import as_graph
 from jlgcn.graphs.dense import DenseGraph
+from jlgcn.graphs.diffusion import diffuse, num_steps
 from jlgcn.graphs.edge_list import EdgeList, strongest_edges
 from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
 from jlgcn.graphs.kernel import KernelGraph
@@ -25,6 +26,8 @@ __all__ = [
     "SumGraph",
     "as_graph",
     "attach",
+    "diffuse",
     "knn_graph",
+    "num_steps",
     "strongest_edges",
 ]
