@@ -69,5 +69,8 @@ def train_small(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    _, result = train_small(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    try:
+        _, result = train_small(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    except KeyboardInterrupt:  # which Python would turn into 130, or 1, by what else is imported
+        sys.exit(130)
     print(result.parameter_sha256)

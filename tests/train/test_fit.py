@@ -156,21 +156,17 @@ def test_ten_of_ten_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("_one_thread")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "tests.train.small", "0", "100000", str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         while not (tmp_path / "LATEST").exists():
             time.sleep(0.01)
         start = time.perf_counter()
         process.send_signal(number)
-        _, errors = process.communicate()
+        returned = process.wait()
         assert time.perf_counter() - start < 10
-    if number == signal.SIGTERM:
-        assert process.returncode == 143
-    else:  # which code Python then ends with depends on what else it runs at its end
-        assert errors.endswith("KeyboardInterrupt\n")
-        assert process.returncode != 0
+    assert returned == code
     assert load_checkpoint(tmp_path) is not None
     assert not list(tmp_path.glob("*.tmp"))
 
