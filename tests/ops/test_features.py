@@ -5,7 +5,7 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from jlgcn.ops import SparseFeatures
+from jlgcn.ops import SparseFeatures, pair_distances
 from tests.brute import F64, largest_difference, points
 
 
@@ -59,3 +59,31 @@ def test_compiles() -> None:
 def test_weights_of_other_features_are_refused() -> None:
     with pytest.raises(ValueError, match="features have 12 columns but the weights 3 rows"):
         SparseFeatures.from_dense(bag()) @ points(3, 4)
+
+
+def test_transposing_scaling_and_mapping_equal_those_of_the_dense_matrix() -> None:
+    dense = bag()
+    sparse = SparseFeatures.from_dense(dense)
+    assert torch.equal(torch.from_numpy(sparse.mT.to_scipy().toarray()), dense.mT)
+    assert torch.equal(torch.from_numpy(sparse.mT.mT.to_scipy().toarray()), dense)
+    weight = points(9, 2, grad=True)
+    assert gradcheck(lambda w: sparse.mT @ w, (weight,))
+    rows, columns = points(9).abs(), points(12)
+    scaled = torch.from_numpy(sparse.scaled(rows, columns).to_scipy().toarray())
+    assert largest_difference(scaled, rows[:, None] * dense * columns) < 1e-14
+    assert torch.equal(sparse.map(torch.sqrt).value, sparse.value.sqrt())
+    assert largest_difference(sparse.square_norms(), dense.square().sum(-1)) < 1e-14
+
+
+def test_distances_of_pairs_dense_and_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.ops.features._CHUNK_ENTRIES", 30)  # a few pairs at a time
+    first, second = bag(), bag(7)
+    row, col = torch.randint(9, (50,)), torch.randint(7, (50,))
+    expected = (first[row] - second[col]).square().sum(-1)
+    assert largest_difference(pair_distances(first, row, col, second), expected) < 1e-14
+    sparse = [SparseFeatures.from_dense(x) for x in (first, second)]
+    assert largest_difference(pair_distances(sparse[0], row, col, sparse[1]), expected) < 1e-14
+    assert pair_distances(first, row, row).max() == 0
+    none = torch.empty(0, dtype=torch.int64)
+    assert pair_distances(first, none, none).shape == (0,)
+    assert pair_distances(sparse[0], none, none).shape == (0,)

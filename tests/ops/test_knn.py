@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jlgcn.ops import nearest_neighbors
+from jlgcn.ops import SparseFeatures, nearest_neighbors
 from jlgcn.ops.knn import Search, _without_self
 from tests.brute import points
 
@@ -90,3 +90,20 @@ def test_bad_arguments_are_refused_with_a_remedy() -> None:
         nearest_neighbors(z.unsqueeze(0), 2)
     with pytest.raises(ValueError, match="num_neighbors must be at least 1, but it is 0"):
         nearest_neighbors(z, 0)
+
+
+def test_sparse_rows_have_the_neighbours_of_dense_ones_but_empty_ones_are_nobodys() -> None:
+    x = torch.rand(60, 20, dtype=torch.float64) * (torch.rand(60, 20) < 0.4)
+    x[x.sum(-1) == 0, 0] = 0.5
+    sparse, queries = SparseFeatures.from_dense(x), SparseFeatures.from_dense(x[:7])
+    for of in (None, queries):
+        dense_of = None if of is None else x[:7]
+        found = nearest_neighbors(sparse, 5, queries=of).sort(-1).values
+        assert torch.equal(found, nearest_neighbors(x, 5, queries=dense_of).sort(-1).values)
+    x[10:] = 0
+    found = nearest_neighbors(SparseFeatures.from_dense(x), 12)
+    assert found.shape == (60, 12)
+    assert int(found.max()) < 10
+    assert int((found[0] < 0).sum()) == 3  # nine others have entries
+    with pytest.raises(ValueError, match=r'FAISS does not search sparse.*search="exact"'):
+        nearest_neighbors(sparse, 5, search="faiss")

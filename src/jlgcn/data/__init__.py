@@ -14,11 +14,13 @@ from jlgcn.data.point_clouds import (
     sample_mesh,
     unit_sphere,
 )
+from jlgcn.data.scaling import FeatureScaler
 from jlgcn.data.splits import random_split
 from jlgcn.data.tables import load_table
 
 __all__ = [
     "CloudData",
+    "FeatureScaler",
     "NodeData",
     "augment",
     "choose_points",

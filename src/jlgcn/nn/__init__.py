@@ -1,5 +1,11 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
+from jlgcn.nn.closed_form import (
+    ClosedFormJLGCN,
+    ClosedFormLayer,
+    ClosedFormOptions,
+    fit_closed_form,
+)
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.explain import EdgeExplanation, explain_edge, feature_importance
 from jlgcn.nn.graph_classifier import (
@@ -12,11 +18,13 @@ from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.node_classifier import JLGCN, JLGCNOutput
 from jlgcn.nn.options import PRESETS, JLGCNOptions
-from jlgcn.nn.propagation import Propagation, consistency
 
 __all__ = [
     "JLGCN",
     "PRESETS",
+    "ClosedFormJLGCN",
+    "ClosedFormLayer",
+    "ClosedFormOptions",
     "EdgeExplanation",
     "GraphLearner",
     "GraphOutput",
@@ -25,10 +33,9 @@ __all__ = [
     "JLGCNOptions",
     "JLGCNOutput",
     "LogitsOnly",
-    "Propagation",
-    "consistency",
     "explain_edge",
     "feature_importance",
+    "fit_closed_form",
     "laplacian_regularizer",
     "pad_graphs",
 ]

@@ -2,10 +2,11 @@
 
 from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.dropout import dropout
-from jlgcn.ops.features import SparseFeatures
+from jlgcn.ops.features import SparseFeatures, pair_distances
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import kernel_matmul
 from jlgcn.ops.knn import nearest_neighbors
+from jlgcn.ops.principal import principal_directions
 from jlgcn.ops.sparse import (
     Pattern,
     csr_matmul,
@@ -26,5 +27,7 @@ __all__ = [
     "kernel_matmul",
     "kernel_matrix",
     "nearest_neighbors",
+    "pair_distances",
+    "principal_directions",
     "symmetric_pattern",
 ]

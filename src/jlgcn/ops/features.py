@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +99,28 @@ class SparseFeatures:
         )
         return product
 
+    @property
+    def mT(self) -> SparseFeatures:  # noqa: N802
+        """The transpose, (K, N), which shares all tensors but the entries."""
+        order = torch.empty_like(self.order_t)
+        order[self.order_t] = torch.arange(len(order), device=order.device)
+        value = self.value.index_select(0, self.order_t)
+        return SparseFeatures(self.crow_t, self.row_t, value, self.crow, self.col, order)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> SparseFeatures:
+        """Return the features with a function, under which 0 stays 0, applied to every entry."""
+        return replace(self, value=function(self.value))
+
+    def scaled(self, rows: Tensor, columns: Tensor) -> SparseFeatures:
+        """Return diag(rows) X diag(columns)."""
+        row = torch.repeat_interleave(self.crow.diff())
+        return replace(self, value=self.value * rows[row] * columns[self.col])
+
+    def square_norms(self) -> Tensor:  # (N,)
+        """Return the squared length of every row."""
+        row = torch.repeat_interleave(self.crow.diff())
+        return self.value.new_zeros(self.shape[0]).index_add(0, row, self.value.square())
+
     def dropout(self, p: float, training: bool = True) -> SparseFeatures:
         """Return the features with each entry set to 0 with probability p, the others scaled up."""
         if not training or p == 0:
@@ -118,6 +141,52 @@ class SparseFeatures:
     def __repr__(self) -> str:
         rows, columns = self.shape
         return f"SparseFeatures({rows} × {columns}, {self.value.shape[0]} entries, {self.device})"
+
+
+# Numbers that are gathered at a time where pairs of rows are compared.
+_CHUNK_ENTRIES = 2**24
+
+
+def pair_distances(
+    x: Tensor | SparseFeatures,  # (N, K)
+    row: Tensor,  # (E,), int64
+    col: Tensor,  # (E,), int64
+    other: Tensor | SparseFeatures | None = None,  # (M, K)
+) -> Tensor:  # (E,)
+    r"""Return the squared distance of pairs of rows, :math:`\|x_i - x_j\|^2`.
+
+    Args:
+        x: features.
+        row: the first of each pair.
+        col: the second of each pair.
+        other: where the second is a row of, if not of `x`.
+
+    Not differentiable; where gradients are wanted see :func:`edge_squared_distance`.
+
+    Cost: 3·E·K FLOP, or as many as the pairs' rows have entries; memory E, and a chunk of rows.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
+        >>> pair_distances(x, torch.tensor([0]), torch.tensor([1]))
+        tensor([25.])
+    """
+    other = x if other is None else other
+    if isinstance(x, Tensor) and isinstance(other, Tensor):
+        size = max(1, _CHUNK_ENTRIES // max(1, x.shape[1]))
+        parts = [
+            (x[i] - other[j]).square().sum(-1)
+            for i, j in zip(row.split(size), col.split(size), strict=True)
+        ]
+        return torch.cat(parts) if parts else x.new_empty(0)
+    assert isinstance(x, SparseFeatures)
+    assert isinstance(other, SparseFeatures)
+    first, second = x.to_scipy(), other.to_scipy()
+    size = max(1, _CHUNK_ENTRIES * x.shape[0] // (x.value.shape[0] + x.shape[0]))
+    parts = [
+        torch.from_numpy((first[i.numpy()] - second[j.numpy()]).power(2).sum(1))
+        for i, j in zip(row.cpu().split(size), col.cpu().split(size), strict=True)
+    ]
+    return torch.cat(parts).to(x.device) if parts else x.value.new_empty(0)
 
 
 # A custom operator for the same reason as those of sparse.py: torch.compile.

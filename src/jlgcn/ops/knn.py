@@ -10,6 +10,7 @@ from torch import Tensor
 
 from jlgcn._optional import require
 from jlgcn.ops.blocks import BLOCK_ENTRIES
+from jlgcn.ops.features import SparseFeatures
 from jlgcn.ops.precision import compute_dtype, no_autocast
 
 Search = Literal["auto", "exact", "faiss"]
@@ -20,10 +21,10 @@ MAX_EXACT_ROWS = 50_000
 
 
 def nearest_neighbors(
-    z: Tensor,  # (N, S)
+    z: Tensor | SparseFeatures,  # (N, S)
     num_neighbors: int,
     *,
-    queries: Tensor | None = None,  # (M, S)
+    queries: Tensor | SparseFeatures | None = None,  # (M, S)
     search: Search = "auto",
     num_probes: int = 16,
 ) -> Tensor:  # (N, min(num_neighbors, N - 1)) or (M, min(num_neighbors, N)), int64
@@ -32,19 +33,21 @@ def nearest_neighbors(
     Not differentiable: which rows are near is a choice, not a number.
 
     Args:
-        z: points.
+        z: points. A row of sparse features without any entry is near to nobody: shorter than all
+            others, it would be everybody's neighbour, and it says nothing.
         num_neighbors: how many neighbours; all other rows where there are fewer.
         queries: other points, whose neighbours among `z` are wanted in place of the rows' own.
         search: "exact" compares every pair, a block of rows at a time; "faiss" searches an
             inverted file with about 2·√N cells and may miss some neighbours (extra ``ann``);
-            "auto" is exact up to 50,000 rows.
+            "auto" is exact up to 50,000 rows, and for sparse features.
         num_probes: cells that FAISS looks into for each row; more are slower and miss less.
 
     Returns:
-        Indices. FAISS fills places for which it found no neighbour with -1.
+        Indices. Places for which there is no neighbour are -1: FAISS may find fewer, and there may
+        be fewer rows that are not empty.
 
-    Cost: exact 2·N²·S FLOP, or 2·M·N·S for queries; FAISS about √N times less. Memory linear in
-    N + M.
+    Cost: exact 2·N²·S FLOP, or 2·M·N·S for queries, with the mean number of entries of a sparse
+    row in place of S; FAISS about √N times less. Memory linear in N + M.
 
     Example:
         >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1).squeeze()
@@ -52,18 +55,24 @@ def nearest_neighbors(
     """
     if search not in SEARCHES:
         raise ValueError(f"search must be one of {', '.join(SEARCHES)}, but it is {search!r}")
-    if z.dim() != 2:
+    if len(z.shape) != 2:
         raise ValueError(
             f"z must be a matrix, (nodes, rank), but its shape is {tuple(z.shape)}; "
             "search the graphs of a batch one by one"
         )
     if num_neighbors < 1:
         raise ValueError(f"num_neighbors must be at least 1, but it is {num_neighbors}")
-    z = z.detach().to(compute_dtype(z))
     num_rows = z.shape[0] if queries is None else queries.shape[0]
     num_neighbors = max(0, min(num_neighbors, z.shape[0] - (queries is None)))
     if num_neighbors == 0:
         return torch.empty(num_rows, 0, dtype=torch.int64, device=z.device)
+    if isinstance(z, SparseFeatures):
+        assert queries is None or isinstance(queries, SparseFeatures)
+        if search == "faiss":
+            raise ValueError('FAISS does not search sparse features; set search="exact"')
+        return _sparse(z, num_neighbors, queries)
+    assert queries is None or isinstance(queries, Tensor)
+    z = z.detach().to(compute_dtype(z))
     # Distances do not change, but the digits of ‖z‖² - 2 z·z' are spent on them, not on an offset.
     offset = z.mean(0)
     z = z - offset
@@ -87,6 +96,23 @@ def _exact(z: Tensor, num_neighbors: int, queries: Tensor | None) -> Tensor:
             if queries is None:
                 distance[rows - start, rows] = torch.inf
             index[rows] = distance.topk(num_neighbors, largest=False, sorted=False).indices
+    return index
+
+
+def _sparse(x: SparseFeatures, num_neighbors: int, queries: SparseFeatures | None) -> Tensor:
+    points = (x if queries is None else queries).to_scipy()
+    square = x.square_norms()
+    square[x.crow.diff() == 0] = torch.inf
+    index = torch.empty(points.shape[0], num_neighbors, dtype=torch.int64, device=x.device)
+    block_size = max(1, BLOCK_ENTRIES // max(x.shape))
+    for start in range(0, points.shape[0], block_size):
+        block = torch.from_numpy(points[start : start + block_size].toarray()).to(x.device)
+        distance = (x @ block.mT.contiguous()).mT.mul(-2).add(square).contiguous()
+        if queries is None:
+            rows = torch.arange(len(block), device=x.device)
+            distance[rows, rows + start] = torch.inf
+        nearest = distance.topk(num_neighbors, largest=False, sorted=False)
+        index[start : start + len(block)] = nearest.indices.where(~nearest.values.isinf(), -1)
     return index
 
 

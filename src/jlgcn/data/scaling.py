@@ -1,0 +1,104 @@
+"""Features made comparable before anything is learned, and new rows in the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from jlgcn.ops import SparseFeatures
+
+Kind = Literal["auto", "words", "table", "none"]
+KINDS: tuple[Kind, ...] = ("auto", "words", "table", "none")
+
+# Dense features are read as words if at least this share of them is 0 and none is negative.
+_SHARE_OF_ZEROS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScaler:
+    r"""How features are scaled, learned from some rows and applied to any.
+
+    "words" are counts or weights of words, or of anything that most rows do not have. Counts become
+
+    .. math:: \log_2(1 + c_{ik}) \sqrt{\log(N / (n_k + 1))}
+
+    with n_k the number of rows that have word k; numbers that are not whole have been weighted
+    already and stay. Then rows are divided by their lengths. "table" are measurements: columns are
+    shifted and divided so that each has mean 0 and variance 1, and constant ones become 0.
+
+    Attributes:
+        kind: "words", "table" or "none".
+        shift: subtracted from each column, (in_channels,); 0 for words.
+        scale: each column is multiplied by it, (in_channels,).
+        is_count: whether words are counted.
+    """
+
+    kind: Kind
+    shift: Tensor
+    scale: Tensor
+    is_count: bool = False
+
+    @classmethod
+    def fit(cls, x: Tensor | SparseFeatures, kind: Kind = "auto") -> FeatureScaler:
+        """Learn from rows how to scale.
+
+        Args:
+            x: features, (N, in_channels).
+            kind: "auto" takes sparse features for words, and dense ones if none is negative and
+                half of them are 0; others for a table.
+
+        Cost: two passes over the features.
+
+        Example:
+            >>> scaler = FeatureScaler.fit(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
+            >>> scaler(torch.tensor([[1.0, 20.0]]))
+            tensor([[0., 0.]])
+        """
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, but it is {kind!r}")
+        if kind == "auto":
+            kind = "words" if _looks_like_words(x) else "table"
+        num_rows, num_columns = x.shape
+        zeros, ones = torch.zeros(num_columns), torch.ones(num_columns)
+        if kind == "words":
+            entries = x.value if isinstance(x, SparseFeatures) else x
+            is_count = bool((entries == entries.round()).all())
+            if not is_count:
+                return cls(kind, zeros, ones)
+            num_with = x.crow_t.diff() if isinstance(x, SparseFeatures) else (x != 0).sum(0)
+            return cls(kind, zeros, (num_rows / (num_with + 1)).log().clamp(min=0).sqrt(), True)
+        if kind == "none":
+            return cls(kind, zeros, ones)
+        if isinstance(x, SparseFeatures):
+            raise ValueError('sparse features cannot be shifted; use kind="words" or "none"')
+        mean, deviation = x.mean(0), x.std(0, correction=0)
+        is_constant = deviation <= 1e-6 * x.abs().amax(0)
+        return cls(kind, mean, torch.where(is_constant, 0, 1 / deviation.clamp(min=1e-30)))
+
+    def __call__(self, x: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
+        """Return rows scaled; words come back sparse."""
+        if x.shape[1] != len(self.scale):
+            raise ValueError(
+                f"x has {x.shape[1]} features but the scaler was made for {len(self.scale)}; pass "
+                "the same columns"
+            )
+        if self.kind == "words":
+            sparse = x if isinstance(x, SparseFeatures) else SparseFeatures.from_dense(x)
+            if self.is_count:
+                sparse = sparse.map(lambda count: (1 + count).log2())
+            sparse = sparse.scaled(torch.ones(x.shape[0]), self.scale)
+            length = sparse.square_norms().sqrt()
+            return sparse.scaled(1 / length.clamp(min=1e-30), torch.ones(x.shape[1]))
+        if self.kind == "none":
+            return x
+        assert isinstance(x, Tensor)
+        return (x - self.shift) * self.scale
+
+
+def _looks_like_words(x: Tensor | SparseFeatures) -> bool:
+    if isinstance(x, SparseFeatures):
+        return True
+    return bool((x >= 0).all()) and float((x == 0).float().mean()) >= _SHARE_OF_ZEROS

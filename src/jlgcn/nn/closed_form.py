@@ -1,0 +1,362 @@
+"""Joint learning of graph, features and classes without gradient steps: each has a closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from jlgcn.graphs import SparseGraph, diffuse
+from jlgcn.nn.candidates import Candidates, Features, GraphChoice
+from jlgcn.ops import principal_directions
+
+# Penalties among which a classifier chooses.
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+
+# A regression on 0 and 1 answers with numbers between them; softmax takes them times this.
+_SHARPNESS = 12.0
+
+# What labels choose among, in this order; the first of each is used until then.
+_NUM_NEIGHBORS = (20, 5, 10, 40)
+_GIVEN_DECAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+_LEARNED_DEGREES = (1.0, 0.5, 2.0, 4.0)
+_LEARNED_DEGREE_ALONE = 7.0
+
+
+@dataclass(frozen=True)
+class ClosedFormOptions:
+    """How :func:`fit_closed_form` learns.
+
+    Where a choice is None, labels make it: each value that comes into question is tried in the
+    first layer, whose graph no label has touched, and that is taken under which the labels of the
+    validation nodes are most likely; without such nodes, those of training nodes, each predicted by
+    all others.
+
+    Attributes:
+        num_layers: graphs that are learned one after another; the first by the features alone.
+        num_neighbors: heaviest candidates that a node is joined with; None for 5, 10, 20 or 40.
+        learned_degree: mean degree of a learned graph, where a given edge and a node's weight with
+            itself are 1; None for 0.5, 1, 2 or 4 beside a given graph, and 7 without one.
+        given_decay: how fast a given edge loses weight with the learned distance of its ends. 0
+            trusts all given edges alike; None for 0, 0.25, 0.5, 1, 2 or 4.
+        num_candidates: nearest rows among which a learned metric may choose.
+        metric_weight: γ, mean squared length of what a learned metric adds to a node.
+        restart: of the random walk that spreads features, see :func:`jlgcn.graphs.diffuse`.
+        num_components: principal directions of the features that are spread.
+        component_power: see :func:`jlgcn.ops.principal_directions`; below 1, short directions count
+            more than their length says.
+        tolerance: of the spreading.
+
+    Example:
+        >>> ClosedFormOptions(num_neighbors=10).num_neighbors
+        10
+    """
+
+    num_layers: int = 4
+    num_neighbors: int | None = None
+    learned_degree: float | None = None
+    given_decay: float | None = None
+    num_candidates: int = 100
+    metric_weight: float = 0.2
+    restart: float = 0.01
+    num_components: int = 256
+    component_power: float = 0.75
+    tolerance: float = 1e-2
+
+
+class ClosedFormLayer(NamedTuple):
+    """One learned graph and what was predicted with it.
+
+    Attributes:
+        metric: R, (in_channels, num_classes); 0 in the first layer.
+        learned: the learned graph, not normalised.
+        logits: scores of the classes, (N, num_classes).
+    """
+
+    metric: Tensor
+    learned: SparseGraph
+    logits: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedFormJLGCN:
+    """A learned metric, the graph it makes, and a classifier; see :func:`fit_closed_form`.
+
+    Attributes:
+        options: how it was learned.
+        choice: what the labels chose of it.
+        candidates: features, and pairs that a metric may join.
+        layers: one for each learned graph.
+        graph: the last learned graph, the given one and self-loops, added.
+        learned_scale: what learned weights were multiplied by in this sum.
+        projection: from features to what is spread, (in_channels, num_components).
+        spread: features after spreading over `graph`, (N, num_components).
+        weight: of the classifier, (num_components, num_classes).
+        bias: of the classifier, (num_classes,).
+    """
+
+    options: ClosedFormOptions
+    choice: GraphChoice
+    candidates: Candidates
+    layers: tuple[ClosedFormLayer, ...]
+    graph: SparseGraph
+    learned_scale: float
+    projection: Tensor
+    spread: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    @property
+    def logits(self) -> Tensor:
+        """Scores of the classes of all nodes, (N, num_classes)."""
+        return self.layers[-1].logits
+
+    def __repr__(self) -> str:
+        nodes, classes = self.logits.shape
+        return f"ClosedFormJLGCN({nodes:,} nodes, {classes} classes, {len(self.layers)} layers)"
+
+    @torch.no_grad()
+    def predict(
+        self,
+        x: Features,  # (M, in_channels)
+        edges: Tensor | None = None,  # (2, E), int64
+    ) -> Tensor:  # (M, num_classes)
+        r"""Return the scores of new nodes, each attached to the graph by itself.
+
+        A new node u takes its nearest old ones under the last metric as neighbours, besides those
+        that are known, and then the features that the equation of the spreading asks for, with the
+        old nodes as they are:
+
+        .. math:: h_u = \alpha x_u + (1 - \alpha) \Big(b_{uu} h_u + \sum_j b_{uj} h_j\Big)
+
+        Args:
+            x: features of the new nodes, scaled as the old ones were.
+            edges: the number of the new node, from 0, and that of the old one, of each given edge.
+
+        Cost: a search for neighbours, and M·num_neighbors·num_components FLOP; nothing grows with
+        M·N.
+        """
+        metric = self.layers[-1].metric
+        row, col, weight = self.candidates.attach(x, metric, self.choice, self.learned_scale, edges)
+        degree = torch.ones(x.shape[0]).index_add(0, row, weight)
+        weight = weight * degree[row].rsqrt() * self.graph.degree()[col].rsqrt()
+        # A sparse product, because a row of features for every edge would not fit in memory.
+        size = (x.shape[0], self.spread.shape[0])
+        pairs = torch.stack([row, col])
+        rows = torch.sparse_coo_tensor(pairs, weight, size, check_invariants=False)
+        walk = 1 - self.options.restart
+        h = self.options.restart * (x @ self.projection) + walk * (rows @ self.spread)
+        h = h / (1 - walk / degree).unsqueeze(-1)
+        return _leveled(h, degree) @ self.weight + self.bias
+
+
+@torch.no_grad()
+def fit_closed_form(
+    x: Features,  # (N, in_channels)
+    graph: SparseGraph | None,
+    y: Tensor,  # (N,), int64
+    train: Tensor,  # (M,), int64
+    val: Tensor | None = None,  # (V,), int64
+    *,
+    options: ClosedFormOptions | None = None,
+) -> ClosedFormJLGCN:
+    r"""Learn metric, graph and classes in turn, each exactly.
+
+    Every layer learns a graph with the paper's kernel,
+
+    .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
+
+    a low-rank Mahalanobis metric beside a Euclidean one, on each node's nearest candidates; adds it
+    to the given graph, normalises, and convolves features with all powers of the sum at once
+    (:func:`jlgcn.graphs.diffuse`). Then
+
+    1. *classes*: a ridge regression on the spread features, whose penalty makes labels most likely
+       that it has not seen;
+    2. *metric*: R of the next layer is the ridge regression of these classes' probabilities on the
+       features of all nodes. Directions that tell classes apart grow.
+
+    Nothing is random and nothing is trained by steps.
+
+    Args:
+        x: features, scaled (:class:`jlgcn.data.FeatureScaler`).
+        graph: the given graph, or None.
+        y: classes; only those of `train` and `val` are looked at.
+        train: nodes whose classes are learned from.
+        val: nodes whose classes choose penalties and what `options` leaves open; None for the
+            training nodes, each left out in turn.
+        options: how to learn.
+
+    Cost: one search for `num_candidates` neighbours; then for each layer, and for each value that
+    is tried, :func:`jlgcn.graphs.num_steps` products of `num_components` columns with a graph of
+    about 2·N·num_neighbors entries. Memory N·(2·num_candidates + 4·num_components).
+
+    Example:
+        >>> x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(5, 6, 30)]).unsqueeze(-1)
+        >>> y = torch.tensor([0] * 30 + [1] * 30)
+        >>> model = fit_closed_form(x, None, y, train=torch.tensor([3, 33]))
+        >>> bool((model.logits.argmax(-1) == y).all())
+        True
+    """
+    options = ClosedFormOptions() if options is None else options
+    candidates = Candidates.find(x, options.num_candidates, graph)
+    projection = principal_directions(x, options.num_components, options.component_power)
+    known = train if val is None else torch.cat([train, val])
+    num_classes = int(y[known].max()) + 1
+    problem = _Problem(candidates, projection, x @ projection, y, train, val, num_classes, options)
+    choice = problem.choose()
+    metric = torch.zeros(x.shape[1], num_classes)
+    layers: list[ClosedFormLayer] = []
+    for index in range(options.num_layers):
+        if index > 0:
+            metric = problem.learn_metric(layers[-1].logits)
+        solved = problem.solve(metric, choice)
+        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits))
+    return ClosedFormJLGCN(
+        options=options,
+        choice=choice,
+        candidates=candidates,
+        layers=tuple(layers),
+        graph=solved.graph,
+        learned_scale=solved.learned_scale,
+        projection=projection,
+        spread=solved.spread,
+        weight=solved.weight,
+        bias=solved.bias,
+    )
+
+
+class _Solved(NamedTuple):
+    """What a metric comes to: a graph, features spread over it, a classifier of these."""
+
+    learned: SparseGraph
+    learned_scale: float
+    graph: SparseGraph
+    spread: Tensor
+    weight: Tensor
+    bias: Tensor
+    logits: Tensor
+    loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """What all layers share; attributes as in :func:`fit_closed_form`.
+
+    Attributes:
+        candidates: pairs that may be joined.
+        projection: from features to what is spread.
+        features: what is spread, (N, num_components).
+        y: classes.
+        train: nodes to learn from.
+        val: nodes to choose by.
+        num_classes: number of classes.
+        options: how to learn.
+    """
+
+    candidates: Candidates
+    projection: Tensor
+    features: Tensor
+    y: Tensor
+    train: Tensor
+    val: Tensor | None
+    num_classes: int
+    options: ClosedFormOptions
+
+    def choose(self) -> GraphChoice:
+        """Return what the options say, and what labels prefer where they say nothing."""
+        options = self.options
+        is_alone = self.candidates.given is None
+        neighbors = _open(options.num_neighbors, _NUM_NEIGHBORS)
+        decays = _open(options.given_decay, (0.0,) if is_alone else _GIVEN_DECAYS)
+        degrees = _open(
+            options.learned_degree, (_LEARNED_DEGREE_ALONE,) if is_alone else _LEARNED_DEGREES
+        )
+        choice = GraphChoice(int(neighbors[0]), degrees[0], decays[0])
+        tries = [{"num_neighbors": int(value)} for value in neighbors[1:]]
+        more: list[dict[str, float]] = [{"given_decay": value} for value in decays[1:]]
+        more += [{"learned_degree": value} for value in degrees[1:]]
+        if not tries and not more:
+            return choice
+        metric = torch.zeros(self.projection.shape[0], self.num_classes)
+        best = self.solve(metric, choice).loss
+        for change in [*tries, *more]:
+            tried = replace(choice, **change)  # type: ignore[arg-type]
+            loss = self.solve(metric, tried).loss
+            if loss < best:
+                best, choice = loss, tried
+        return choice
+
+    def solve(self, metric: Tensor, choice: GraphChoice) -> _Solved:
+        """Return the graph under a metric, and all that follows from it."""
+        learned, scale, graph = self.candidates.join(metric, choice)
+        options = self.options
+        spread = diffuse(
+            graph.normalized(), self.features, options.restart, tolerance=options.tolerance
+        )
+        leveled = _leveled(spread, graph.degree())
+        weight, bias, loss = self._fit_classifier(leveled)
+        logits = leveled @ weight + bias
+        return _Solved(learned, scale, graph, spread, weight, bias, logits, loss)
+
+    def _fit_classifier(self, x: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Return weight and bias, and the loss of the labels that chose their penalty.
+
+        The prediction of a training label by all others follows from the fit to all, divided by one
+        minus the label's own influence; so all penalties cost one eigendecomposition.
+        """
+        y = self.y[self.train]
+        target = functional.one_hot(y, self.num_classes).double()
+        mean = target.mean(0)
+        # Rows of mean length 1, beside a column of ones: the bias is penalised as all weights are.
+        length = float(x.norm(dim=-1).mean().clamp(min=1e-30))
+        inputs = functional.pad(x[self.train].double() / length, (0, 1), value=1.0)
+        values, vectors = torch.linalg.eigh(inputs.mT @ inputs)
+        rotated = inputs @ vectors
+        moment = rotated.mT @ (target - mean)
+        found: list[tuple[float, Tensor]] = []
+        for ridge in _RIDGES:
+            shrinkage = 1 / (values.clamp(min=0) + ridge)
+            weight = vectors @ (shrinkage.unsqueeze(-1) * moment)
+            if self.val is None:
+                influence = (rotated.square() * shrinkage).sum(-1, keepdim=True)
+                answer = target - (target - mean - inputs @ weight) / (1 - influence)
+                labels = y
+            else:
+                unseen = functional.pad(x[self.val].double() / length, (0, 1), value=1.0)
+                answer, labels = mean + unseen @ weight, self.y[self.val]
+            loss = float(functional.cross_entropy(_SHARPNESS * answer, labels))
+            found.append((loss, weight))
+        loss, weight = min(found, key=lambda pair: pair[0])
+        bias = _SHARPNESS * (mean + weight[-1])
+        return (_SHARPNESS / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), loss
+
+    def learn_metric(self, logits: Tensor) -> Tensor:  # (in_channels, num_classes)
+        """Return the regression of the classes' probabilities on the features of all nodes."""
+        beliefs = logits.softmax(-1)
+        labels = functional.one_hot(self.y[self.train], self.num_classes)
+        beliefs[self.train] = labels.to(beliefs.dtype)
+        moment = (self.features.mT @ self.features).double()
+        # Penalised by a share of the mean variance, so that the features' unit does not matter.
+        moment.diagonal().add_(0.1 * moment.diagonal().mean().clamp(min=1e-30))
+        centred = (beliefs - beliefs.mean(0)).double()
+        metric: Tensor = torch.linalg.solve(moment, self.features.mT.double() @ centred)
+        z = self.features.double() @ metric
+        variance = (z - z.mean(0)).square().sum(-1).mean().clamp(min=1e-30)
+        metric = metric * (self.options.metric_weight / variance).sqrt()
+        return self.projection @ metric.to(self.projection.dtype)
+
+
+def _open(value: float | None, choices: tuple[float, ...]) -> tuple[float, ...]:
+    """Return what is to be tried: a value that is set, or the choices."""
+    return choices if value is None else (value,)
+
+
+def _leveled(spread: Tensor, degree: Tensor) -> Tensor:
+    """Return spread features without what a normalised graph adds to nodes of high degree.
+
+    Far from their start, all walks tell the same of a node: the square root of its degree.
+    """
+    return spread / degree.sqrt().unsqueeze(-1)

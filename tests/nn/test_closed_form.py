@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from jlgcn import SparseGraph
+from jlgcn.data import FeatureScaler
+from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, closed_form, fit_closed_form
+from jlgcn.nn.candidates import Candidates, GraphChoice
+from jlgcn.ops import SparseFeatures
+from jlgcn.recipes.claim_data import load_claim
+from tests.brute import largest_difference
+from tests.data.real import DATA, needs_data
+
+FIXED = ClosedFormOptions(num_neighbors=5, learned_degree=2.0, given_decay=0.5, tolerance=1e-6)
+
+
+def blobs(num_nodes: int = 90, distance: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return three clusters in two of six dimensions; the others are noise."""
+    y = torch.arange(num_nodes) % 3
+    x = torch.randn(num_nodes, 6)
+    x[:, :2] += distance * torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[y]
+    return x, y
+
+
+def edges_within(y: torch.Tensor, num_edges: int) -> SparseGraph:
+    row = torch.randint(len(y), (num_edges,))
+    col = (row + 3 * torch.randint(1, 20, (num_edges,))) % len(y)
+    pairs = torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
+    return SparseGraph(pairs, num_nodes=len(y))
+
+
+def accuracy(model: ClosedFormJLGCN, y: torch.Tensor) -> float:
+    return float((model.logits.argmax(-1) == y).float().mean())
+
+
+def test_the_learned_graph_is_the_papers_kernel_under_both_metrics() -> None:
+    x, y = blobs()
+    model = fit_closed_form(x, None, y, torch.arange(15), options=FIXED)
+    for layer in model.layers:
+        row, col = layer.learned.edge_index
+        difference = x[row] - x[col]
+        distance = difference.square().sum(-1) / model.candidates.unit
+        distance = distance + (difference @ layer.metric).square().sum(-1)
+        assert largest_difference(layer.learned.weight, (-distance).exp()) < 1e-5
+        assert int(torch.bincount(row).min()) >= 5
+    assert not model.layers[0].metric.any()
+    assert torch.linalg.matrix_rank(model.layers[-1].metric) == 2  # three classes, centred
+
+
+def test_the_metric_grows_where_features_tell_classes_apart() -> None:
+    x, y = blobs(300)
+    model = fit_closed_form(x, None, y, torch.arange(60), options=FIXED)
+    strength = model.layers[-1].metric.norm(dim=-1)
+    assert float(strength[:2].min()) > 3 * float(strength[2:].max())
+
+
+def test_given_edges_are_added_and_lose_weight_with_distance() -> None:
+    x, y = blobs()
+    graph = edges_within(y, 100)
+    candidates = Candidates.find(x, 20, graph)
+    metric = torch.randn(6, 3)
+    for decay in (0.0, 0.5):
+        learned, scale, total = candidates.join(metric, GraphChoice(5, 2.0, decay))
+        assert float(learned.weight.sum()) * scale / len(x) == pytest.approx(2.0, rel=1e-5)
+        difference = x.unsqueeze(1) - x
+        distance = difference.square().sum(-1) / candidates.unit
+        distance = distance + (difference @ metric).square().sum(-1)
+        expected = graph.to_dense() * (-decay * distance).exp()
+        expected = expected + scale * learned.to_dense() + torch.eye(len(x))
+        assert largest_difference(total.to_dense(), expected) < 1e-4
+
+
+def test_few_labels_are_enough_for_clusters_and_a_graph_adds_to_them() -> None:
+    x, y = blobs(150, distance=2.0)
+    train = torch.arange(9)
+    alone = fit_closed_form(x, None, y, train)
+    joined = fit_closed_form(x, edges_within(y, 400), y, train)
+    assert accuracy(alone, y) > 0.6
+    assert accuracy(joined, y) > max(0.95, accuracy(alone, y))
+
+
+def test_labels_find_out_that_a_graph_is_wrong() -> None:
+    x, y = blobs(150, distance=6.0)
+    row, col = torch.randint(150, (2, 1000))
+    wrong = SparseGraph(
+        torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
+    )
+    model = fit_closed_form(x, wrong, y, torch.arange(60))
+    assert model.choice.given_decay > 0
+    trusting = fit_closed_form(
+        x, wrong, y, torch.arange(60), options=ClosedFormOptions(given_decay=0.0)
+    )
+    assert accuracy(model, y) > accuracy(trusting, y)
+
+
+def test_left_out_labels_are_those_of_fits_without_them() -> None:
+    x, y = blobs(60)
+    train = torch.arange(12)
+    options = ClosedFormOptions(num_layers=1, num_neighbors=5, given_decay=0.0, learned_degree=1.0)
+    problem_losses = {}
+    for ridge in (0.1, 1.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(closed_form, "_RIDGES", (ridge,))
+            candidates = Candidates.find(x, 20, None)
+            features = x.clone()
+            problem = closed_form._Problem(
+                candidates, torch.eye(6), features, y, train, None, 3, options
+            )
+            solved = problem.solve(torch.zeros(6, 3), GraphChoice(5, 1.0, 0.0))
+            losses = []
+            level = solved.spread / solved.graph.degree().sqrt().unsqueeze(-1)
+            level = torch.nn.functional.pad(level / level.norm(dim=-1).mean(), (0, 1), value=1.0)
+            target = torch.nn.functional.one_hot(y[train], 3).float()
+            mean = target.mean(0)  # of all labels: that little of a left-out one is known
+            for left in range(12):
+                others = torch.arange(12) != left
+                seen = level[train[others]]
+                weight = torch.linalg.solve(
+                    seen.mT @ seen + ridge * torch.eye(7), seen.mT @ (target[others] - mean)
+                )
+                answer = 12 * (mean + level[train[left]] @ weight)
+                losses.append(torch.nn.functional.cross_entropy(answer, y[train[left]]))
+            problem_losses[ridge] = (solved.loss, float(torch.stack(losses).mean()))
+    for found, expected in problem_losses.values():
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_new_nodes_that_equal_old_ones_are_classified_as_they_are() -> None:
+    x, y = blobs(200)
+    graph = edges_within(y, 300)
+    model = fit_closed_form(x, graph, y, torch.arange(30))
+    got = model.predict(x[:50], graph.edge_index[:, graph.edge_index[0] < 50])
+    assert float((got.argmax(-1) == model.logits[:50].argmax(-1)).float().mean()) > 0.95
+    new, y_new = blobs(60)
+    assert float((model.predict(new).argmax(-1) == y_new).float().mean()) > 0.8
+    one_by_one = torch.cat([model.predict(row.unsqueeze(0)) for row in new[:5]])
+    assert largest_difference(model.predict(new)[:5], one_by_one) < 1e-4
+
+
+def test_sparse_and_dense_features_give_the_same() -> None:
+    x, y = blobs()
+    words = x.clamp(min=0)
+    options = ClosedFormOptions(num_neighbors=5)
+    dense = fit_closed_form(words, None, y, torch.arange(15), options=options)
+    sparse_x = SparseFeatures.from_dense(words)
+    sparse = fit_closed_form(sparse_x, None, y, torch.arange(15), options=options)
+    assert largest_difference(dense.logits, sparse.logits) < 1e-2
+    assert (
+        largest_difference(
+            dense.predict(words[:5]), sparse.predict(SparseFeatures.from_dense(words[:5]))
+        )
+        < 1e-2
+    )
+
+
+def test_equal_rows_rows_without_words_and_two_nodes_are_no_trouble() -> None:
+    y = torch.tensor([0, 1] * 10)
+    same = fit_closed_form(torch.ones(20, 3), None, y, torch.arange(4))
+    assert same.logits.isfinite().all()
+    words = torch.zeros(20, 30)
+    words[:15, :5] = torch.rand(15, 5)
+    model = fit_closed_form(SparseFeatures.from_dense(words), None, y, torch.arange(4))
+    assert model.logits.isfinite().all()
+    assert not model.layers[-1].learned.rows(torch.arange(15, 20)).any()
+    two = fit_closed_form(torch.tensor([[0.0], [1.0]]), None, torch.tensor([0, 1]), torch.arange(2))
+    assert two.logits.isfinite().all()
+
+
+def test_it_is_the_same_every_time() -> None:
+    x, y = blobs()
+    graph = edges_within(y, 50)
+    first, second = (fit_closed_form(x, graph, y, torch.arange(9)) for _ in range(2))
+    assert torch.equal(first.logits, second.logits)
+    assert repr(first) == "ClosedFormJLGCN(90 nodes, 3 classes, 4 layers)"
+
+
+@needs_data
+def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() -> None:
+    data = load_claim("nograph", "cora", seed=0, root=DATA, develops=True)
+    x = FeatureScaler.fit(data.x)(data.x)
+    model = fit_closed_form(x, None, data.y, data.train, data.val)
+    first, last = (
+        float((model.layers[i].logits[data.val].argmax(-1) == data.y[data.val]).float().mean())
+        for i in (0, -1)
+    )
+    assert first > 0.66
+    assert last > first + 0.01
