@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jlgcn import data, graphs, nn, ops, recipes, train
+    from jlgcn.estimator import JLGCNClassifier
     from jlgcn.graphs import (
         DenseGraph,
         Graph,
@@ -26,6 +27,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "DenseGraph",
     "Graph",
+    "JLGCNClassifier",
     "KernelGraph",
     "ScaledGraph",
     "SparseGraph",
@@ -41,7 +43,7 @@ __all__ = [
     "train",
 ]
 
-_HOME = dict.fromkeys(__all__, "jlgcn.graphs")
+_HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {"JLGCNClassifier": "jlgcn.estimator"}
 _SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
 
 

@@ -62,14 +62,15 @@ class FeatureScaler:
         if kind == "auto":
             kind = "words" if _looks_like_words(x) else "table"
         num_rows, num_columns = x.shape
-        zeros, ones = torch.zeros(num_columns), torch.ones(num_columns)
+        zeros, ones = (torch.full((num_columns,), v, dtype=x.dtype) for v in (0.0, 1.0))
         if kind == "words":
             entries = x.value if isinstance(x, SparseFeatures) else x
             is_count = bool((entries == entries.round()).all())
             if not is_count:
                 return cls(kind, zeros, ones)
             num_with = x.crow_t.diff() if isinstance(x, SparseFeatures) else (x != 0).sum(0)
-            return cls(kind, zeros, (num_rows / (num_with + 1)).log().clamp(min=0).sqrt(), True)
+            rarity = (num_rows / (num_with + 1)).to(x.dtype).log()
+            return cls(kind, zeros, rarity.clamp(min=0).sqrt(), True)
         if kind == "none":
             return cls(kind, zeros, ones)
         if isinstance(x, SparseFeatures):
@@ -89,9 +90,9 @@ class FeatureScaler:
             sparse = x if isinstance(x, SparseFeatures) else SparseFeatures.from_dense(x)
             if self.is_count:
                 sparse = sparse.map(lambda count: (1 + count).log2())
-            sparse = sparse.scaled(torch.ones(x.shape[0]), self.scale)
+            sparse = sparse.scaled(torch.ones(x.shape[0], dtype=x.dtype), self.scale)
             length = sparse.square_norms().sqrt()
-            return sparse.scaled(1 / length.clamp(min=1e-30), torch.ones(x.shape[1]))
+            return sparse.scaled(1 / length.clamp(min=1e-30), torch.ones_like(self.scale))
         if self.kind == "none":
             return x
         assert isinstance(x, Tensor)

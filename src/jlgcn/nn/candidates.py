@@ -86,13 +86,21 @@ class Candidates:
             given_distance = pair_distances(x, given.pattern.row, given.pattern.col) / unit
         return cls(x, unit, index, distance / unit, given, given_distance)
 
-    def join(self, metric: Tensor, choice: GraphChoice) -> JoinedGraph:
-        """Return the graphs under a metric, (in_channels, rank)."""
+    def join(self, metric: Tensor, choice: GraphChoice, order: Tensor | None = None) -> JoinedGraph:
+        """Return the graphs under a metric, (in_channels, rank).
+
+        Args:
+            metric: R.
+            choice: how to join.
+            order: the node whose place in the learned graph each takes, (N,); None for its own.
+        """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
         row, col, weight = _choose(self.index, self._learned_distance(z), choice.num_neighbors)
+        if order is not None:
+            row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
-        entries = torch.zeros(pattern.num_edges)
+        entries = weight.new_zeros(pattern.num_edges)
         entries[pattern.find(row, col)] = weight
         entries = torch.maximum(entries, entries[pattern.reverse])
         total = float(entries.sum())
@@ -178,7 +186,8 @@ def _sum_with_loops(parts: list[tuple[Pattern, Tensor]], num_nodes: int) -> Spar
     loops = torch.arange(num_nodes)
     row = torch.cat([loops, *(pattern.row for pattern, _ in parts)])
     col = torch.cat([loops, *(pattern.col for pattern, _ in parts)])
-    weight = torch.cat([torch.ones(num_nodes), *(weight for _, weight in parts)])
+    ones = parts[0][1].new_ones(num_nodes)
+    weight = torch.cat([ones, *(weight for _, weight in parts)])
     pattern = symmetric_pattern(row, col, num_nodes)
-    entries = torch.zeros(pattern.num_edges).index_add(0, pattern.find(row, col), weight)
+    entries = weight.new_zeros(pattern.num_edges).index_add(0, pattern.find(row, col), weight)
     return SparseGraph.from_pattern(pattern, entries)

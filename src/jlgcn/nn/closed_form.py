@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -11,7 +12,10 @@ from torch.nn import functional
 
 from jlgcn.graphs import SparseGraph, diffuse
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
+from jlgcn.nn.explain import EdgeExplanation
 from jlgcn.ops import principal_directions
+
+Control = Literal["none", "random metric", "shuffled graph"]
 
 # Penalties among which a classifier chooses.
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
@@ -49,6 +53,9 @@ class ClosedFormOptions:
         component_power: see :func:`jlgcn.ops.principal_directions`; below 1, short directions count
             more than their length says.
         tolerance: of the spreading.
+        control: what is done to find out what learning is worth. "random metric" replaces every R
+            by a random one of the same length, "shuffled graph" gives every learned graph's places
+            to other nodes.
 
     Example:
         >>> ClosedFormOptions(num_neighbors=10).num_neighbors
@@ -65,6 +72,12 @@ class ClosedFormOptions:
     num_components: int = 256
     component_power: float = 0.75
     tolerance: float = 1e-2
+    control: Control = "none"
+
+    def __post_init__(self) -> None:
+        if self.control not in get_args(Control):
+            choices = ", ".join(get_args(Control))
+            raise ValueError(f"control must be one of {choices}, but it is {self.control!r}")
 
 
 class ClosedFormLayer(NamedTuple):
@@ -74,11 +87,13 @@ class ClosedFormLayer(NamedTuple):
         metric: R, (in_channels, num_classes); 0 in the first layer.
         learned: the learned graph, not normalised.
         logits: scores of the classes, (N, num_classes).
+        loss: cross-entropy of labels that were not learned from, see :class:`ClosedFormOptions`.
     """
 
     metric: Tensor
     learned: SparseGraph
     logits: Tensor
+    loss: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +156,7 @@ class ClosedFormJLGCN:
         """
         metric = self.layers[-1].metric
         row, col, weight = self.candidates.attach(x, metric, self.choice, self.learned_scale, edges)
-        degree = torch.ones(x.shape[0]).index_add(0, row, weight)
+        degree = weight.new_ones(x.shape[0]).index_add(0, row, weight)
         weight = weight * degree[row].rsqrt() * self.graph.degree()[col].rsqrt()
         # A sparse product, because a row of features for every edge would not fit in memory.
         size = (x.shape[0], self.spread.shape[0])
@@ -151,6 +166,38 @@ class ClosedFormJLGCN:
         h = self.options.restart * (x @ self.projection) + walk * (rows @ self.spread)
         h = h / (1 - walk / degree).unsqueeze(-1)
         return _leveled(h, degree) @ self.weight + self.bias
+
+    @torch.no_grad()
+    def explain_edge(
+        self,
+        first: Tensor,  # (in_channels,)
+        second: Tensor,  # (in_channels,)
+        layer: int = -1,
+    ) -> EdgeExplanation:
+        r"""Take the learned distance of two nodes apart, by directions and by features.
+
+        .. math:: d^2 = \sum_k \delta_k^2 / u + \sum_c (R^\top \delta)_c^2
+            = \sum_k \delta_k \, (\delta / u + R R^\top \delta)_k
+
+        Args:
+            first: scaled features of one node.
+            second: those of the other.
+            layer: of whose metric.
+
+        Returns:
+            An explanation whose first direction is the Euclidean distance, and the others those in
+            which the classes, one after another, are told apart.
+
+        Cost: 4·in_channels·num_classes FLOP, in float64.
+        """
+        difference = first.double() - second.double()
+        metric = self.layers[layer].metric.double()
+        projected = difference @ metric
+        euclidean = difference.square() / self.candidates.unit
+        directions = torch.cat([euclidean.sum().unsqueeze(0), projected.square()])
+        distance = float(directions.sum())
+        features = euclidean + difference * (metric @ projected)
+        return EdgeExplanation(distance, math.exp(-distance), directions, features)
 
 
 @torch.no_grad()
@@ -178,7 +225,7 @@ def fit_closed_form(
     2. *metric*: R of the next layer is the ridge regression of these classes' probabilities on the
        features of all nodes. Directions that tell classes apart grow.
 
-    Nothing is random and nothing is trained by steps.
+    Nothing is trained by steps, and nothing is random but the controls.
 
     Args:
         x: features, scaled (:class:`jlgcn.data.FeatureScaler`).
@@ -207,13 +254,16 @@ def fit_closed_form(
     num_classes = int(y[known].max()) + 1
     problem = _Problem(candidates, projection, x @ projection, y, train, val, num_classes, options)
     choice = problem.choose()
-    metric = torch.zeros(x.shape[1], num_classes)
+    metric = projection.new_zeros(x.shape[1], num_classes)
     layers: list[ClosedFormLayer] = []
     for index in range(options.num_layers):
         if index > 0:
             metric = problem.learn_metric(layers[-1].logits)
+            if options.control == "random metric":
+                other = torch.randn_like(metric)
+                metric = other * (metric.norm() / other.norm())
         solved = problem.solve(metric, choice)
-        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits))
+        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits, solved.loss))
     return ClosedFormJLGCN(
         options=options,
         choice=choice,
@@ -280,7 +330,7 @@ class _Problem:
         more += [{"learned_degree": value} for value in degrees[1:]]
         if not tries and not more:
             return choice
-        metric = torch.zeros(self.projection.shape[0], self.num_classes)
+        metric = self.projection.new_zeros(self.projection.shape[0], self.num_classes)
         best = self.solve(metric, choice).loss
         for change in [*tries, *more]:
             tried = replace(choice, **change)  # type: ignore[arg-type]
@@ -291,8 +341,11 @@ class _Problem:
 
     def solve(self, metric: Tensor, choice: GraphChoice) -> _Solved:
         """Return the graph under a metric, and all that follows from it."""
-        learned, scale, graph = self.candidates.join(metric, choice)
         options = self.options
+        order = None
+        if options.control == "shuffled graph":
+            order = torch.randperm(self.features.shape[0])
+        learned, scale, graph = self.candidates.join(metric, choice, order)
         spread = diffuse(
             graph.normalized(), self.features, options.restart, tolerance=options.tolerance
         )

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from jlgcn.recipes import ablation, clouds, learned_graph, robustness, table2
+from jlgcn.recipes import ablation, claims, clouds, learned_graph, robustness, table2
+from jlgcn.recipes.claim_experiment import ClaimExperiment
 from jlgcn.recipes.cloud_experiment import CloudExperiment
 from jlgcn.recipes.experiment import Experiment, run_seed, with_settings
 from jlgcn.recipes.node_experiment import NodeExperiment
@@ -26,7 +27,9 @@ _MAKERS: tuple[Callable[[], Recipe[Any]], ...] = (
     learned_graph.cloud_weights,
 )
 
-RECIPES: dict[str, Recipe[Any]] = {recipe.name: recipe for recipe in (make() for make in _MAKERS)}
+RECIPES: dict[str, Recipe[Any]] = {
+    recipe.name: recipe for recipe in (*(make() for make in _MAKERS), *claims.claims())
+}
 
 
 def get_recipe(name: str) -> Recipe[Any]:
@@ -50,6 +53,8 @@ def experiment_key(configuration: dict[str, Any]) -> str:
         >>> experiment_key({"dataset": "cora"}) == experiment_key(NodeExperiment().configuration())
         True
     """
+    if configuration.get("task") == ClaimExperiment.task:
+        return config_hash(configuration)
     is_clouds = configuration.get("task") == CloudExperiment.task
     defaults = (CloudExperiment() if is_clouds else NodeExperiment()).configuration()
     train = defaults["train"] | configuration.get("train", {})
@@ -58,6 +63,7 @@ def experiment_key(configuration: dict[str, Any]) -> str:
 
 __all__ = [
     "RECIPES",
+    "ClaimExperiment",
     "CloudExperiment",
     "Experiment",
     "NodeExperiment",

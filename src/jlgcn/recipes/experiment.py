@@ -157,6 +157,7 @@ def run_seed(
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}
+    folder.mkdir(parents=True, exist_ok=True)  # what needs no checkpoints has not made it
     for name, content in fitted.files.items():
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
     return write_result(

@@ -89,8 +89,8 @@ class Run:
             val_accuracy=self.best.val_accuracy,
             test_accuracy=test_accuracy,
             seconds=self.seconds,
-            peak_bytes=_peak_bytes(),
-            parameter_sha256=_hash(self.best_state),
+            peak_bytes=peak_bytes(),
+            parameter_sha256=state_hash(self.best_state),
             history=self.history,
             **others,
         )
@@ -201,7 +201,8 @@ def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def _hash(state: dict[str, Tensor]) -> str:
+def state_hash(state: dict[str, Tensor]) -> str:
+    """Return a hash over tensors and their names."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
@@ -209,6 +210,7 @@ def _hash(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """Return the largest memory this process has had."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere else

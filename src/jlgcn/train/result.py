@@ -22,6 +22,9 @@ SCHEMA_VERSION = 1
 #: What runs may keep for pictures: weights among nodes, weights of a cloud's point, confusions.
 KEPT = ("graphs", "weights", "confusion")
 
+#: Every reading of the test nodes of a claim, and the freeze of the method that it was of.
+TEST_READS = "test_reads.jsonl"
+
 _CURVE = ("epoch", "loss", "val_accuracy", "test_accuracy")
 
 
@@ -106,6 +109,7 @@ def record(runs: Path, results: Path) -> list[Path]:
         path = results / f"{recipe}.jsonl"
         lines = {_key(line): line for line in (*_read_lines(path), *new)}
         path.parent.mkdir(parents=True, exist_ok=True)
+        _record_test_reads(results / TEST_READS, new)
         ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
         path.write_text("".join(json.dumps(line) + "\n" for line in ordered))
         written.append(path)
@@ -168,7 +172,20 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
 
 def read_records(results: Path) -> list[dict[str, Any]]:
     """Return all recorded lines."""
-    return [line for path in sorted(results.rglob("*.jsonl")) for line in _read_lines(path)]
+    paths = [path for path in sorted(results.rglob("*.jsonl")) if path.name != TEST_READS]
+    return [line for path in paths for line in _read_lines(path)]
+
+
+def _record_test_reads(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Append a line for every claim whose test nodes were looked at."""
+    known = [json.dumps(line) for line in _read_lines(path)]
+    for line in lines:
+        if "freeze" in line:
+            names = ("recipe", "variant", "seed", "commit", "freeze")
+            known.append(json.dumps({name: line[name] for name in names}))
+    unique = list(dict.fromkeys(known))
+    if unique:
+        path.write_text("".join(f"{text}\n" for text in unique))
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""The estimator for people who live in scikit-learn: a table, some labels, perhaps a graph."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from jlgcn.data import FeatureScaler
+from jlgcn.data.scaling import Kind
+from jlgcn.graphs import EdgeList, SparseGraph, as_graph, strongest_edges
+from jlgcn.nn import ClosedFormOptions, EdgeExplanation, fit_closed_form
+from jlgcn.ops import SparseFeatures
+
+logger = logging.getLogger(__name__)
+
+
+class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Classifies the rows of a table from a few labels, and learns the graph that joins them.
+
+    Features, classes and a graph are learned in turn (:func:`jlgcn.nn.fit_closed_form`): rows are
+    joined by the kernel
+
+    .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
+
+    whose metric R grows in directions that tell classes apart; a given graph is added, and the
+    labels decide how far it is trusted. Nothing is random and nothing needs tuning, though all can
+    be set.
+
+    Args:
+        n_layers: graphs that are learned one after another; the first by the features alone.
+        n_neighbors: rows that a row is joined with; None lets the labels choose.
+        learned_degree: how much all learned edges of a row weigh, on average, where a given edge
+            weighs 1; None lets the labels choose.
+        given_decay: how fast a given edge loses weight with the learned distance of its ends; 0
+            trusts all edges alike, None lets the labels choose.
+        metric_weight: how much the learned metric counts beside the Euclidean one.
+        restart: how near to itself a row looks; 1 would be itself alone.
+        n_components: directions of the features that are used.
+        scaler: "words" for counts and weights of words, "table" for measurements of different
+            units, "none" for features that are scaled already; "auto" tells words from tables.
+        verbose: log what was chosen and found.
+
+    Attributes:
+        classes_: the classes.
+        transduction_: class of every row of `fit`, labelled or not.
+        label_distributions_: its probabilities, (n_samples, n_classes).
+        history_: for each layer, the loss of labels that it had not learned from.
+        choice_: what the labels chose.
+        model_: the fitted :class:`jlgcn.nn.ClosedFormJLGCN`.
+        scaler_: how features are scaled.
+        n_features_in_: number of features.
+        feature_names_in_: their names, where X was a data frame.
+
+    Cost: see :func:`jlgcn.nn.fit_closed_form`; float64 features take twice the memory of float32.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> few = y.copy()
+        >>> few[5:] = -1
+        >>> few[[60, 70, 80, 140, 150, 160]] = y[[60, 70, 80, 140, 150, 160]]
+        >>> model = JLGCNClassifier().fit(X, few)
+        >>> bool((model.transduction_ == y).mean() > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_layers: int = 4,
+        n_neighbors: int | None = None,
+        learned_degree: float | None = None,
+        given_decay: float | None = None,
+        metric_weight: float = 0.2,
+        restart: float = 0.01,
+        n_components: int = 256,
+        scaler: Kind = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.n_layers = n_layers
+        self.n_neighbors = n_neighbors
+        self.learned_degree = learned_degree
+        self.given_decay = given_decay
+        self.metric_weight = metric_weight
+        self.restart = restart
+        self.n_components = n_components
+        self.scaler = scaler
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, graph: Any = None) -> Self:  # noqa: ANN401, N803
+        """Learn from all rows and the labels of some.
+
+        Args:
+            X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
+            y: classes, (n_samples,). Rows without a label have -1, or None, nan or "" where classes
+                are words.
+            graph: edges among the rows: an edge list (2, E), a matrix, or whatever
+                :func:`jlgcn.as_graph` reads; None for none.
+        """
+        features, labels = validate_data(
+            self,
+            X,
+            column_or_1d(_plain_labels(y), warn=True),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2,
+        )
+        is_labeled = _is_labeled(labels)
+        if not is_labeled.any():
+            raise ValueError("y has no label; give at least one row of each class its class")
+        check_classification_targets(labels[is_labeled])
+        self.classes_, codes = np.unique(labels[is_labeled], return_inverse=True)
+        classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
+        train = torch.from_numpy(np.flatnonzero(is_labeled))
+        classes[train] = torch.from_numpy(codes)
+        x = _as_features(features)
+        self.scaler_ = FeatureScaler.fit(x, self.scaler)
+        options = ClosedFormOptions(
+            num_layers=self.n_layers,
+            num_neighbors=self.n_neighbors,
+            learned_degree=self.learned_degree,
+            given_decay=self.given_decay,
+            metric_weight=self.metric_weight,
+            restart=self.restart,
+            num_components=self.n_components,
+        )
+        given = _as_sparse(graph, features.shape[0], x.dtype)
+        self.model_ = fit_closed_form(self.scaler_(x), given, classes, train, options=options)
+        self.choice_ = self.model_.choice
+        self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
+        self.label_distributions_ = self.model_.logits.softmax(-1).numpy()
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
+        if self.verbose:
+            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
+        return self
+
+    def predict_proba(
+        self,
+        X: ArrayLike,  # noqa: N803
+        edges: ArrayLike | None = None,
+    ) -> NDArray[np.floating]:
+        """Return the probabilities of the classes for new rows, each by itself.
+
+        Args:
+            X: features of new rows, (n_new, n_features).
+            edges: known edges, (2, E): the number of the new row, from 0, and that of the row of
+                `fit`.
+        """
+        check_is_fitted(self, "model_")
+        x = self._scaled(X)
+        pairs = None if edges is None else _as_edges(edges, x.shape[0], len(self.transduction_))
+        probability: NDArray[np.floating] = self.model_.predict(x, pairs).softmax(-1).numpy()
+        return probability
+
+    def predict(
+        self,
+        X: ArrayLike,  # noqa: N803
+        edges: ArrayLike | None = None,
+    ) -> NDArray[Any]:
+        """Return the classes of new rows, each by itself; arguments as in :meth:`predict_proba`.
+
+        For the rows of `fit` itself, :attr:`transduction_` is what was learned together.
+        """
+        probability = self.predict_proba(X, edges)
+        predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
+        return predicted
+
+    def graph_(self, layer: int = -1) -> SparseGraph:
+        """Return the graph that a layer learned, without given edges."""
+        check_is_fitted(self, "model_")
+        graph: SparseGraph = self.model_.layers[layer].learned
+        return graph
+
+    def edges(
+        self, layer: int = -1, *, top_k: int | None = None, threshold: float | None = None
+    ) -> EdgeList:
+        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.strongest_edges`."""
+        return strongest_edges(self.graph_(layer), top_k=top_k, threshold=threshold)
+
+    def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
+        """Return what the learned distance of two rows of `fit` is made of.
+
+        The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
+        """
+        check_is_fitted(self, "model_")
+        x = self.model_.candidates.x
+        for row in (i, j):
+            if not 0 <= row < x.shape[0]:
+                raise ValueError(f"rows are numbered 0 to {x.shape[0] - 1}, but one is {row}")
+        return self.model_.explain_edge(_row(x, i), _row(x, j), layer)
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
+        dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
+        features = validate_data(self, X, reset=False, accept_sparse="csr", dtype=dtype)
+        x = _as_features(features)
+        if isinstance(x, SparseFeatures) and self.scaler_.kind != "words":
+            x = torch.from_numpy(features.toarray())
+        return self.scaler_(x)
+
+
+def _plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
+    """Return labels as an array, with None for those of words that are missing."""
+    if y is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None; pass -1 for rows without a label"
+        )
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "OU" or all(
+        isinstance(label, (int, float)) for label in labels.flat
+    ):
+        return labels
+    is_missing = np.array([label is None or label == "" or label != label for label in labels.flat])
+    labels = labels.astype(object)
+    return np.where(is_missing.reshape(labels.shape), "", labels)
+
+
+def _is_labeled(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    is_labeled: NDArray[np.bool_] = labels != ("" if labels.dtype.kind in "OU" else -1)
+    return is_labeled
+
+
+def _as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
+    if scipy.sparse.issparse(features):
+        return SparseFeatures.from_scipy(features)
+    return torch.from_numpy(np.array(features))  # a copy: what is given may be read-only
+
+
+def _as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | None:  # noqa: ANN401
+    if graph is None:
+        return None
+    try:
+        found = as_graph(graph, num_nodes, dtype=dtype)
+    except ValueError as error:
+        if "are needed" not in str(error):
+            raise
+        raise ValueError(
+            f"{error}. Where rows are split, as in cross_val_score, a graph of all rows cannot be "
+            "used; split the labels instead"
+        ) from None
+    if isinstance(found, SparseGraph):
+        return None if found.has_no_edges else found
+    dense = found.to_dense()
+    index = dense.nonzero().mT.contiguous()
+    return SparseGraph(index, dense[index[0], index[1]], num_nodes)
+
+
+def _as_edges(edges: ArrayLike, num_new: int, num_old: int) -> Tensor:
+    pairs = torch.as_tensor(np.asarray(edges)).long()
+    if pairs.dim() != 2 or pairs.shape[0] != 2:
+        raise ValueError(f"edges must have the shape (2, edges), but it is {tuple(pairs.shape)}")
+    for what, index, size in (("new", pairs[0], num_new), ("old", pairs[1], num_old)):
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
+            raise ValueError(
+                f"edges must name {what} rows from 0 to {size - 1}, but they name "
+                f"{int(index.min())} to {int(index.max())}; the first row of edges counts new "
+                "rows, the second those of fit"
+            )
+    return pairs
+
+
+def _row(x: Tensor | SparseFeatures, i: int) -> Tensor:
+    if isinstance(x, Tensor):
+        return x[i]
+    return torch.from_numpy(x.to_scipy()[[i]].toarray()[0])

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+import scipy.sparse
+import torch
+from sklearn.datasets import load_digits, load_wine, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from jlgcn import JLGCNClassifier
+from jlgcn.data import load_planetoid
+from tests.data.real import DATA, needs_data
+
+EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [JLGCNClassifier()], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
+)
+def test_it_is_an_estimator_of_scikit_learn(
+    estimator: JLGCNClassifier, check: Callable[[JLGCNClassifier], None]
+) -> None:
+    if "array_api" in str(check):
+        pytest.skip("for estimators that compute on other arrays than NumPy's")
+    check(estimator)
+
+
+def wine(labels_per_class: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    x, y = load_wine(return_X_y=True)
+    few = np.full_like(y, -1)
+    for label in np.unique(y):
+        few[np.flatnonzero(y == label)[:labels_per_class]] = label
+    return x, y, few
+
+
+def test_a_few_labels_are_enough_for_wine() -> None:
+    x, y, few = wine()
+    model = JLGCNClassifier().fit(x, few)
+    is_hidden = few == -1
+    assert (model.transduction_[is_hidden] == y[is_hidden]).mean() > 0.93
+    assert model.label_distributions_.shape == (178, 3)
+    assert np.allclose(model.label_distributions_.sum(1), 1)
+    assert len(model.history_) == 4
+    assert (model.predict(x) == model.transduction_).mean() > 0.97
+
+
+def test_labels_may_be_words_and_missing_ones_none_nan_or_empty() -> None:
+    x, y, few = wine()
+    names = np.array(["barolo", "grignolino", "barbera"])[y]
+    plain = JLGCNClassifier().fit(x, few)
+    for missing in (None, np.nan, ""):
+        words = names.astype(object)
+        words[few == -1] = missing
+        model = JLGCNClassifier().fit(x, words)
+        assert model.classes_.tolist() == ["barbera", "barolo", "grignolino"]
+        expected = np.array(["barolo", "grignolino", "barbera"])[plain.transduction_]
+        assert (model.transduction_ == expected).mean() > 0.98
+
+
+def test_data_frames_keep_their_names_and_sparse_matrices_their_zeros() -> None:
+    x, _, few = wine()
+    names = [f"f{k}" for k in range(x.shape[1])]
+    model = JLGCNClassifier().fit(pd.DataFrame(x, columns=names), few)
+    assert model.feature_names_in_.tolist() == names
+    words = (x > np.median(x, 0)).astype(np.float32)
+    dense = JLGCNClassifier(scaler="words").fit(words, few)
+    sparse = JLGCNClassifier().fit(scipy.sparse.csr_matrix(words), few)
+    assert sparse.scaler_.kind == "words"
+    assert np.allclose(dense.label_distributions_, sparse.label_distributions_, atol=1e-4)
+    assert sparse.predict(scipy.sparse.csr_matrix(words[:5])).shape == (5,)
+
+
+def test_pipelines_searches_and_folds() -> None:
+    x, y = make_blobs(90, centers=3, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), JLGCNClassifier(scaler="none"))
+    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.8
+    search = GridSearchCV(JLGCNClassifier(), {"n_neighbors": [5, 20]}, cv=2).fit(x, y)
+    assert search.best_params_["n_neighbors"] in (5, 20)
+
+
+def test_a_graph_in_any_form_helps() -> None:
+    x, y = make_blobs(150, centers=3, cluster_std=6.0, random_state=0)
+    few = np.full_like(y, -1)
+    few[:15] = y[:15]
+    generator = np.random.default_rng(0)
+    row = generator.integers(150, size=600)
+    col = np.array([generator.choice(np.flatnonzero(y == y[i])) for i in row])
+    row, col = row[row != col], col[row != col]
+    edges = np.unique(np.concatenate([[row, col], [col, row]], 1), axis=1)
+    alone = JLGCNClassifier().fit(x, few)
+    matrix = scipy.sparse.coo_matrix((np.ones(edges.shape[1]), edges), shape=(150, 150))
+    for graph in (edges, matrix, matrix.toarray()):
+        joined = JLGCNClassifier().fit(x, few, graph)
+        assert (joined.transduction_ == y).mean() > (alone.transduction_ == y).mean() + 0.05
+    known = joined.predict(x[:40], edges[:, edges[0] < 40])
+    assert (known == joined.transduction_[:40]).mean() > 0.9
+
+
+def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
+    x, _, few = wine()
+    model = JLGCNClassifier().fit(x, few)
+    edges = model.edges(top_k=3)
+    i, j, weight = int(edges.source[0]), int(edges.target[0]), float(edges.weight[0])
+    assert float(model.graph_().rows(torch.tensor([i]))[0, j]) == pytest.approx(weight)
+    explained = model.explain_edge(i, j)
+    assert explained.weight == pytest.approx(weight, rel=1e-6)
+    assert float(explained.features.sum()) == pytest.approx(explained.squared_distance, rel=1e-9)
+    assert float(explained.directions.sum()) == pytest.approx(explained.squared_distance, rel=1e-9)
+    assert len(explained.directions) == 1 + 3
+    first = model.explain_edge(i, j, layer=0)
+    assert float(first.directions[1:].sum()) == 0  # no metric has been learned there
+    with pytest.raises(ValueError, match="rows are numbered 0 to 177, but one is 178"):
+        model.explain_edge(0, 178)
+
+
+def test_what_cannot_be_fitted_says_why() -> None:
+    x, _, few = wine()
+    model = JLGCNClassifier()
+    with pytest.raises(ValueError, match="y has no label; give at least one row of each class"):
+        model.fit(x, np.full(178, -1))
+    with pytest.raises(ValueError, match=r"178 are needed.*cross_val_score.*split the labels"):
+        model.fit(x, few, np.ones((90, 90)) - np.eye(90))
+    with pytest.raises(ValueError, match="kind must be one of"):
+        JLGCNClassifier(scaler="image").fit(x, few)  # type: ignore[arg-type]
+    with pytest.raises(NotFittedError):
+        model.graph_()
+    model.fit(x, few)
+    with pytest.raises(ValueError, match=r"edges must have the shape \(2, edges\)"):
+        model.predict(x[:2], np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="edges must name old rows from 0 to 177"):
+        model.predict(x[:2], np.array([[0], [178]]))
+
+
+def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    x, _, few = wine()
+    with caplog.at_level(logging.INFO, "jlgcn.estimator"):
+        JLGCNClassifier(verbose=True).fit(x, few)
+    assert "labels chose GraphChoice" in caplog.text
+
+
+def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return digits, their classes, and ten labels of each."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(y))
+    few = np.full(len(y), -1)
+    for label in range(10):
+        few[order[y[order] == label][:10]] = label
+    return x, y, few
+
+
+def test_new_digits_are_read_as_well_as_those_that_were_there() -> None:
+    x, y, few = digits_and_labels(0)
+    new = np.random.default_rng(0).choice(np.flatnonzero(few == -1), 500, replace=False)
+    old = np.setdiff1d(np.arange(len(y)), new)
+    model = JLGCNClassifier(scaler="none").fit(x[old], few[old])
+    accuracy = (model.predict(x[new]) == y[new]).mean()
+    together = JLGCNClassifier(scaler="none").fit(x, few).transduction_
+    assert accuracy > (together[new] == y[new]).mean() - 0.02
+    assert accuracy > 0.95
+
+
+@needs_data
+def test_new_papers_of_cora_are_classified_nearly_as_well_as_those_that_were_there() -> None:
+    data = load_planetoid("cora", DATA)
+    x, y = scipy.sparse.csr_matrix(data.x.numpy()), data.y.numpy()
+    few = np.full(len(y), -1)
+    few[data.train] = y[data.train]
+    # A tenth of the nodes comes later; the public test nodes are not needed for this.
+    free = np.setdiff1d(np.arange(len(y)), np.concatenate([data.train, data.test]))
+    row, col = data.edge_index.numpy()
+    together = JLGCNClassifier().fit(x, few, data.edge_index.numpy()).transduction_
+    differences = []
+    for seed in range(3):
+        new = np.random.default_rng(seed).choice(free, len(y) // 10, replace=False)
+        is_new = np.isin(np.arange(len(y)), new)
+        place = np.full(len(y), -1)
+        place[~is_new], place[new] = np.arange((~is_new).sum()), np.arange(len(new))
+        inside = place[np.stack([row, col])[:, ~is_new[row] & ~is_new[col]]]
+        across = place[np.stack([row, col])[:, is_new[row] & ~is_new[col]]]
+        model = JLGCNClassifier().fit(x[~is_new], few[~is_new], inside)
+        predicted = model.predict(x[new], across)
+        differences.append((predicted == y[new]).mean() - (together[new] == y[new]).mean())
+    assert np.mean(differences) > -0.02
