@@ -46,3 +46,31 @@ def test_runs_are_recorded_once(tmp_path: Path) -> None:
     assert path == results / "citation/cora.jsonl"
     found = [(row["variant"], row["seed"], row["test_accuracy"]) for row in read_records(results)]
     assert found == [("", 0, 0.7), ("", 1, 0.9), ("epochs=4", 0, 0.6)]
+
+
+def test_looks_at_the_test_nodes_of_claims_are_kept_apart_from_runs(tmp_path: Path) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    folder = runs / "claims/given/cora/0/seed-0"
+    folder.mkdir(parents=True)
+    line = {
+        "schema": 1,
+        "recipe": "claims/given/cora",
+        "variant": "best",
+        "seed": 0,
+        "commit": "abc",
+        "configuration": {},
+        "freeze": 1,
+    }
+    (folder / "result.json").write_text(json.dumps(line))
+    (folder / "history.csv").write_text("")
+    record(runs, results)
+    record(runs, results)  # the same look, recorded again, is one look
+    (read,) = (results / "test_reads.jsonl").read_text().splitlines()
+    assert json.loads(read) == {
+        "recipe": "claims/given/cora",
+        "variant": "best",
+        "seed": 0,
+        "commit": "abc",
+        "freeze": 1,
+    }
+    assert read_records(results) == [line]

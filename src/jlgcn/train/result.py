@@ -171,9 +171,9 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
 
 
 def read_records(results: Path) -> list[dict[str, Any]]:
-    """Return all recorded lines."""
-    paths = [path for path in sorted(results.rglob("*.jsonl")) if path.name != TEST_READS]
-    return [line for path in paths for line in _read_lines(path)]
+    """Return all recorded runs; lines of other files, such as studies, have no configuration."""
+    lines = (line for path in sorted(results.rglob("*.jsonl")) for line in _read_lines(path))
+    return [line for line in lines if "configuration" in line]
 
 
 def _record_test_reads(path: Path, lines: list[dict[str, Any]]) -> None:
