@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
+import safetensors.torch
 import scipy.sparse
 import torch
 from sklearn.datasets import load_digits, load_wine, make_blobs
@@ -144,6 +149,77 @@ def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "jlgcn.estimator"):
         JLGCNClassifier(verbose=True).fit(x, few)
     assert "labels chose GraphChoice" in caplog.text
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
+    x, y, few = wine()
+    names = np.array(["barolo", "grignolino", "barbera"])[y].astype(object)
+    names[few == -1] = ""
+    row = np.arange(100)
+    graph = np.stack([np.concatenate([row, row + 1]), np.concatenate([row + 1, row])])
+    table: Any = pd.DataFrame(x, columns=[f"f{k}" for k in range(13)])
+    if is_sparse:
+        table = scipy.sparse.csr_matrix(x > np.median(x, 0), dtype=np.float32)
+    model = JLGCNClassifier(n_neighbors=7).fit(table, names, graph)
+    model.save_pretrained(tmp_path / "wine")
+    loaded = JLGCNClassifier.from_pretrained(tmp_path / "wine")
+    assert loaded.get_params() == model.get_params()
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+    assert np.array_equal(loaded.transduction_, model.transduction_)
+    edges = np.array([[0, 1], [5, 6]])
+    assert np.array_equal(loaded.predict_proba(table, edges), model.predict_proba(table, edges))
+    assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
+    assert loaded.history_ == model.history_
+    assert hasattr(loaded, "feature_names_in_") != is_sparse
+
+
+def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
+    x, _, few = wine()
+    folder = tmp_path / "wine"
+    with pytest.raises(FileNotFoundError, match=r"holds no model: .*pass a folder that"):
+        JLGCNClassifier.from_pretrained(folder)
+    with pytest.raises(NotFittedError):
+        JLGCNClassifier().save_pretrained(folder)
+    model = JLGCNClassifier().fit(x, few)
+    model.save_pretrained(folder)
+    document = (folder / "model.json").read_text()
+    content = (folder / "model.safetensors").read_bytes()
+
+    def refuses(match: str, text: str = document, tensors: bytes = content) -> None:
+        (folder / "model.json").write_text(text)
+        (folder / "model.safetensors").write_bytes(tensors)
+        with pytest.raises(ValueError, match=match):
+            JLGCNClassifier.from_pretrained(folder)
+
+    refuses("is not JSON", text=document[:50])
+    refuses("names no schema", text="[]")
+    refuses(
+        "written in schema 99 but this version reads 1",
+        document.replace('"schema": 1', '"schema": 99'),
+    )
+    refuses("does not have the hash", tensors=content[:-1])
+    refuses("holds no JLGCNClassifier but 'Other'", document.replace("JLGCNClassifier", "Other"))
+    refuses("has other fields", document.replace('"restart"', '"begin"'))
+
+    def changed(name: str, value: torch.Tensor | None) -> tuple[str, bytes]:
+        tensors = safetensors.torch.load(content)
+        tensors.pop(name)
+        if value is not None:
+            tensors[name] = value
+        new = safetensors.torch.save(tensors)
+        old = json.loads(document)["sha256"]
+        return document.replace(old, hashlib.sha256(new).hexdigest()), new
+
+    refuses("do not fit together", *changed("graph/row", None))
+    tensors = safetensors.torch.load(content)
+    refuses(
+        "edges of graph are not between nodes", *changed("graph/row", tensors["graph/row"] + 500)
+    )
+    refuses("candidates are not nodes", *changed("index", tensors["index"] + 500))
+    refuses("different numbers of nodes", *changed("x", tensors["x"][:9]))
+    refuses("both directions", *changed("graph/col", tensors["graph/col"].flip(0)))
+    refuses("edges but", *changed("graph/weight", tensors["graph/weight"][:9]))
 
 
 def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

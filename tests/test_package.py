@@ -20,7 +20,7 @@ PACKAGE = Path(jlgcn.__file__).parent
 #: A part may import only what stands before it.
 LAYERS = (
     *("_optional", "ops", "graphs", "nn", "data", "train", "recipes"),
-    *("plan", "estimator", "report", "doctor", "cli", "__main__"),
+    *("plan", "saved_model", "estimator", "report", "doctor", "cli", "__main__"),
 )
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 #: What functions return: they cost nothing, and their makers have the examples.

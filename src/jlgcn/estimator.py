@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from jlgcn.data.scaling import Kind
 from jlgcn.graphs import EdgeList, SparseGraph, as_graph, strongest_edges
 from jlgcn.nn import ClosedFormOptions, EdgeExplanation, fit_closed_form
 from jlgcn.ops import SparseFeatures
+from jlgcn.saved_model import model_from_tensors, model_to_tensors, read_model, write_model
 
 logger = logging.getLogger(__name__)
 
@@ -135,13 +137,17 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         given = _as_sparse(graph, features.shape[0], x.dtype)
         self.model_ = fit_closed_form(self.scaler_(x), given, classes, train, options=options)
+        self._describe()
+        if self.verbose:
+            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
+        return self
+
+    def _describe(self) -> None:
+        """Set what follows from the fitted model."""
         self.choice_ = self.model_.choice
         self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
         self.label_distributions_ = self.model_.logits.softmax(-1).numpy()
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
-        if self.verbose:
-            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
-        return self
 
     def predict_proba(
         self,
@@ -197,6 +203,45 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not 0 <= row < x.shape[0]:
                 raise ValueError(f"rows are numbered 0 to {x.shape[0] - 1}, but one is {row}")
         return self.model_.explain_edge(_row(x, i), _row(x, j), layer)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the fitted estimator to a folder: numbers as safetensors, the rest as JSON.
+
+        It holds the features of all rows of `fit`, which new rows are attached to.
+        """
+        check_is_fitted(self, "model_")
+        tensors, document = model_to_tensors(self.model_)
+        tensors |= {"scaler/shift": self.scaler_.shift, "scaler/scale": self.scaler_.scale}
+        names = getattr(self, "feature_names_in_", None)
+        document |= {
+            "estimator": type(self).__name__,
+            "parameters": self.get_params(),
+            "classes": {"dtype": str(self.classes_.dtype), "values": self.classes_.tolist()},
+            "scaler": {"kind": self.scaler_.kind, "is_count": self.scaler_.is_count},
+            "feature_names": None if names is None else names.tolist(),
+        }
+        write_model(Path(folder), tensors, document)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Return the estimator that :meth:`save_pretrained` wrote; nothing in its files is run."""
+        path = Path(folder)
+        tensors, document = read_model(path)
+        if document.get("estimator") != cls.__name__:
+            raise ValueError(f"{path} holds no {cls.__name__} but {document.get('estimator')!r}")
+        model = model_from_tensors(path, tensors, document)
+        estimator = cls(**document["parameters"])
+        classes = document["classes"]
+        estimator.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        estimator.scaler_ = FeatureScaler(
+            shift=tensors["scaler/shift"], scale=tensors["scaler/scale"], **document["scaler"]
+        )
+        estimator.model_ = model
+        estimator.n_features_in_ = len(tensors["scaler/scale"])
+        if document["feature_names"] is not None:
+            estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
+        estimator._describe()
+        return estimator
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()

@@ -1,0 +1,197 @@
+"""Fitted models on disk: plain numbers and JSON, checked before anything is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import scipy.sparse
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from jlgcn.data.files import sha256_of
+from jlgcn.graphs import SparseGraph
+from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
+from jlgcn.nn.candidates import Candidates, GraphChoice
+from jlgcn.ops import SparseFeatures, symmetric_pattern
+
+SCHEMA_VERSION = 1
+TENSORS, DOCUMENT = "model.safetensors", "model.json"
+
+
+def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
+    """Write a model; a reader finds the old one or the new one, and never half of each.
+
+    Args:
+        folder: where to; it is made if need be.
+        tensors: what is large.
+        document: what is small, as JSON.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
+    document = {"schema": SCHEMA_VERSION, "sha256": sha256_of(content)} | document
+    # The document holds the hash of the tensors and is replaced last.
+    for name, written in ((TENSORS, content), (DOCUMENT, json.dumps(document, indent=2).encode())):
+        temporary = folder / f"{name}.tmp"
+        with temporary.open("wb") as file:
+            file.write(written)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / name)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and document of a model, after checking that they belong together."""
+    try:
+        document = json.loads((folder / DOCUMENT).read_bytes())
+        content = (folder / TENSORS).read_bytes()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{folder} holds no model: {error.filename} is missing; pass a folder that "
+            "save_pretrained wrote"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(folder, f"{DOCUMENT} is not JSON ({error})") from None
+    if not isinstance(document, dict) or "schema" not in document:
+        raise _damaged(folder, f"{DOCUMENT} names no schema")
+    if document["schema"] != SCHEMA_VERSION:
+        raise ValueError(
+            f"{folder} was written in schema {document['schema']!r} but this version reads "
+            f"{SCHEMA_VERSION}; use the version of jlgcn that wrote it"
+        )
+    if sha256_of(content) != document.get("sha256"):
+        raise _damaged(folder, f"{TENSORS} does not have the hash that {DOCUMENT} names")
+    try:
+        return safetensors.torch.load(content), document
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise _damaged(folder, f"{TENSORS} cannot be read ({error})") from None
+
+
+def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return all that a fitted model is, as tensors and as JSON."""
+    candidates = model.candidates
+    tensors = {
+        "index": candidates.index,
+        "distance": candidates.distance,
+        "projection": model.projection,
+        "spread": model.spread,
+        "weight": model.weight,
+        "bias": model.bias,
+    }
+    if isinstance(candidates.x, SparseFeatures):
+        x = candidates.x
+        tensors |= {"x/crow": x.crow, "x/col": x.col, "x/value": x.value}
+    else:
+        tensors["x"] = candidates.x
+    tensors |= _graph_to_tensors("graph", model.graph)
+    if candidates.given is not None:
+        assert candidates.given_distance is not None
+        tensors |= _graph_to_tensors("given", candidates.given)
+        tensors["given_distance"] = candidates.given_distance
+    for index, layer in enumerate(model.layers):
+        tensors |= {f"metric/{index}": layer.metric, f"logits/{index}": layer.logits}
+        tensors |= _graph_to_tensors(f"learned/{index}", layer.learned)
+    document = {
+        "options": asdict(model.options),
+        "choice": asdict(model.choice),
+        "unit": candidates.unit,
+        "learned_scale": model.learned_scale,
+        "losses": [layer.loss for layer in model.layers],
+        "num_features": model.projection.shape[0],
+    }
+    return tensors, document
+
+
+def model_from_tensors(
+    folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]
+) -> ClosedFormJLGCN:
+    """Return the fitted model of a file, whose numbers must fit together."""
+    try:
+        return _model(tensors, document)
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        raise _damaged(folder, f"its parts do not fit together ({error})") from None
+
+
+def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJLGCN:
+    num_nodes = tensors["spread"].shape[0]
+    options = _read(ClosedFormOptions, document["options"])
+    choice = _read(GraphChoice, document["choice"])
+    x: Tensor | SparseFeatures
+    if "x" in tensors:
+        x = tensors["x"]
+    else:
+        parts = tuple(tensors[f"x/{name}"].numpy() for name in ("value", "col", "crow"))
+        shape = (num_nodes, int(document["num_features"]))
+        matrix = scipy.sparse.csr_array(parts, shape=shape)
+        matrix.check_format()
+        x = SparseFeatures.from_scipy(matrix)
+    index = tensors["index"]
+    if x.shape[0] != num_nodes or index.shape[0] != num_nodes:
+        raise ValueError("features and graphs are of different numbers of nodes")
+    if index.numel() and not -1 <= int(index.min()) <= int(index.max()) < num_nodes:
+        raise ValueError("candidates are not nodes")
+    given = _graph(tensors, "given", num_nodes) if "given/row" in tensors else None
+    candidates = Candidates(
+        x,
+        float(document["unit"]),
+        index,
+        tensors["distance"],
+        given,
+        None if given is None else tensors["given_distance"],
+    )
+    layers = tuple(
+        ClosedFormLayer(
+            tensors[f"metric/{i}"],
+            _graph(tensors, f"learned/{i}", num_nodes),
+            tensors[f"logits/{i}"],
+            float(loss),
+        )
+        for i, loss in enumerate(document["losses"])
+    )
+    return ClosedFormJLGCN(
+        options=options,
+        choice=choice,
+        candidates=candidates,
+        layers=layers,
+        graph=_graph(tensors, "graph", num_nodes),
+        learned_scale=float(document["learned_scale"]),
+        projection=tensors["projection"],
+        spread=tensors["spread"],
+        weight=tensors["weight"],
+        bias=tensors["bias"],
+    )
+
+
+def _read(kind: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return a dataclass of plain values, refusing names that it does not have."""
+    names = {field.name for field in fields(kind)}
+    if set(values) != names:
+        raise ValueError(f"{kind.__name__} has other fields: {sorted(set(values) ^ names)}")
+    return kind(**values)
+
+
+def _graph_to_tensors(name: str, graph: SparseGraph) -> dict[str, Tensor]:
+    row, col = graph.edge_index
+    return {f"{name}/row": row, f"{name}/col": col, f"{name}/weight": graph.weight}
+
+
+def _graph(tensors: dict[str, Tensor], name: str, num_nodes: int) -> SparseGraph:
+    row, col, weight = (tensors[f"{name}/{part}"] for part in ("row", "col", "weight"))
+    ends = torch.cat([row, col])
+    if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < num_nodes:
+        raise ValueError(f"edges of {name} are not between nodes")
+    pattern = symmetric_pattern(row, col, num_nodes)
+    if not (torch.equal(pattern.row, row) and torch.equal(pattern.col, col)):
+        raise ValueError(f"edges of {name} are not listed in both directions, in order")
+    if weight.shape != row.shape:
+        raise ValueError(f"{name} has {len(row)} edges but {len(weight)} weights")
+    return SparseGraph.from_pattern(pattern, weight)
+
+
+def _damaged(folder: Path, what: str) -> ValueError:
+    return ValueError(f"the model in {folder} is damaged: {what}; save or copy it again")
