@@ -20,13 +20,24 @@ PACKAGE = Path(jlgcn.__file__).parent
 #: A part may import only what stands before it.
 LAYERS = (
     *("_optional", "ops", "graphs", "nn", "data", "train", "recipes"),
-    *("plan", "saved_model", "estimator", "report", "doctor", "cli", "__main__"),
+    *(
+        "plan",
+        "saved_model",
+        "estimator",
+        "comparison",
+        "report",
+        "doctor",
+        "cli_data",
+        "cli",
+        "__main__",
+    ),
 )
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (
     "ClosedFormJLGCN",
     "ClosedFormLayer",
+    "Comparison",
     "EdgeExplanation",
     "EdgeList",
     "GraphOutput",

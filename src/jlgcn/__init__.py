@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jlgcn import data, graphs, nn, ops, recipes, train
+    from jlgcn.comparison import Comparison, compare
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.graphs import (
         DenseGraph,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Comparison",
     "DenseGraph",
     "Graph",
     "JLGCNClassifier",
@@ -34,6 +36,7 @@ __all__ = [
     "SumGraph",
     "__version__",
     "as_graph",
+    "compare",
     "data",
     "graphs",
     "knn_graph",
@@ -43,7 +46,11 @@ __all__ = [
     "train",
 ]
 
-_HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {"JLGCNClassifier": "jlgcn.estimator"}
+_HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
+    "Comparison": "jlgcn.comparison",
+    "JLGCNClassifier": "jlgcn.estimator",
+    "compare": "jlgcn.comparison",
+}
 _SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import jlgcn
+from jlgcn.cli_data import compare, edges, explain, fit, predict
 
 if TYPE_CHECKING:
     from jlgcn.recipes import Experiment, Recipe, Variant
@@ -57,20 +58,22 @@ def jlgcn_command(
 ) -> None:
     """Learn the graph and the features together, for data whose graph is missing or wrong.
 
-    Begin with "jlgcn doctor", which shows what runs on this machine and how fast, or with
-    "jlgcn list", which shows what can be trained.
+    Begin with "jlgcn compare TABLE --label COLUMN", which says whether a learned graph helps with
+    your own data, and "jlgcn fit"; or with "jlgcn doctor", which shows what runs on this machine
+    and how fast, and "jlgcn list", which shows what of the paper can be trained.
     """
 
 
 @app.command("list")
 def list_recipes() -> None:
-    """List the recipes: the paper's tables and figures, and what is compared in each."""
+    """List the recipes: the paper's tables and figures, our own claims, and what they compare."""
     from jlgcn.recipes import RECIPES
 
+    width = max(len(name) for name in RECIPES)
     for recipe in RECIPES.values():
         published = [recipe.variant(name).published for name in recipe.main]
         number = f" (published {published[0]:g})" if published and published[0] else ""
-        typer.echo(f"{recipe.name:22} {recipe.place}: {recipe.summary}{number}")
+        typer.echo(f"{recipe.name:{width}} {recipe.place}: {recipe.summary}{number}")
     typer.echo('"jlgcn show RECIPE" tells more; "jlgcn run RECIPE" trains it.')
 
 
@@ -366,15 +369,24 @@ def _echo_result(result: dict[str, Any]) -> None:
     if not result:  # not the first of several processes
         return
     best = result["best_test_accuracy"]
-    epochs = result["configuration"]["train"]["epochs"]
+    epochs = result["configuration"].get("train", {}).get("epochs")  # the closed form has none
+    speed = (
+        f"{result['seconds']:.1f} s"
+        if epochs is None
+        else f"{result['seconds'] / epochs:.2f} s an epoch"
+    )
     name = f"{result['recipe']} {result['variant']} seed {result['seed']}"
     typer.echo(
-        f"{name}: validation {100 * result['val_accuracy']:.1f} "
-        f"in epoch {result['best_epoch']}, test {100 * result['test_accuracy']:.1f}"
+        f"{name}: validation {100 * result['val_accuracy']:.1f}"
+        + ("" if epochs is None else f" in epoch {result['best_epoch']}")
+        + f", test {100 * result['test_accuracy']:.1f}"
         + ("" if best is None else f" (best test epoch, for comparison only: {100 * best:.1f})")
-        + f"; {result['seconds'] / epochs:.2f} s an epoch, "
-        f"peak {result['peak_bytes'] / 2**30:.2f} GiB"
+        + f"; {speed}, peak {result['peak_bytes'] / 2**30:.2f} GiB"
     )
+
+
+for _command in (fit, predict, edges, explain, compare):
+    app.command()(_command)
 
 
 def main() -> None:

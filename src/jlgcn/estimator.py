@@ -111,22 +111,32 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features, labels = validate_data(
             self,
             X,
-            column_or_1d(_plain_labels(y), warn=True),
+            column_or_1d(plain_labels(y), warn=True),
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_min_samples=2,
         )
-        is_labeled = _is_labeled(labels)
-        if not is_labeled.any():
+        has_label = is_labeled(labels)
+        if not has_label.any():
             raise ValueError("y has no label; give at least one row of each class its class")
-        check_classification_targets(labels[is_labeled])
-        self.classes_, codes = np.unique(labels[is_labeled], return_inverse=True)
+        check_classification_targets(labels[has_label])
+        self.classes_, codes = np.unique(labels[has_label], return_inverse=True)
         classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
-        train = torch.from_numpy(np.flatnonzero(is_labeled))
+        train = torch.from_numpy(np.flatnonzero(has_label))
         classes[train] = torch.from_numpy(codes)
         x = _as_features(features)
         self.scaler_ = FeatureScaler.fit(x, self.scaler)
-        options = ClosedFormOptions(
+        given = _as_sparse(graph, features.shape[0], x.dtype)
+        self.model_ = fit_closed_form(
+            self.scaler_(x), given, classes, train, options=self._options()
+        )
+        self._describe()
+        if self.verbose:
+            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
+        return self
+
+    def _options(self) -> ClosedFormOptions:
+        return ClosedFormOptions(
             num_layers=self.n_layers,
             num_neighbors=self.n_neighbors,
             learned_degree=self.learned_degree,
@@ -135,12 +145,6 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             restart=self.restart,
             num_components=self.n_components,
         )
-        given = _as_sparse(graph, features.shape[0], x.dtype)
-        self.model_ = fit_closed_form(self.scaler_(x), given, classes, train, options=options)
-        self._describe()
-        if self.verbose:
-            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
-        return self
 
     def _describe(self) -> None:
         """Set what follows from the fitted model."""
@@ -257,7 +261,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.scaler_(x)
 
 
-def _plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
+def plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
     """Return labels as an array, with None for those of words that are missing."""
     if y is None:
         raise ValueError(
@@ -273,9 +277,10 @@ def _plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
     return np.where(is_missing.reshape(labels.shape), "", labels)
 
 
-def _is_labeled(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    is_labeled: NDArray[np.bool_] = labels != ("" if labels.dtype.kind in "OU" else -1)
-    return is_labeled
+def is_labeled(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows of :func:`plain_labels` have one."""
+    has_label: NDArray[np.bool_] = labels != ("" if labels.dtype.kind in "OU" else -1)
+    return has_label
 
 
 def _as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
@@ -294,7 +299,7 @@ def _as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | 
             raise
         raise ValueError(
             f"{error}. Where rows are split, as in cross_val_score, a graph of all rows cannot be "
-            "used; split the labels instead"
+            "used; jlgcn.compare hides labels instead of rows"
         ) from None
     if isinstance(found, SparseGraph):
         return None if found.has_no_edges else found

@@ -118,6 +118,11 @@ def read_table(
     return TableFile([str(i) for i in ids], x, features, labels, int(np.isnan(x).sum()))
 
 
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of a table's columns (extra ``table``)."""
+    return list(_read(Path(path)).column_names)
+
+
 def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
     """Read edges between the rows of a table from a CSV or Parquet file (extra ``table``).
 

@@ -1,0 +1,290 @@
+"""Commands for people's own tables: fit, predict, edges, explain, compare."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from jlgcn.data.table_file import TableFile
+    from jlgcn.estimator import JLGCNClassifier
+
+# What the estimator does not know of a table: kept beside it.
+_ROWS = "rows.json"
+
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV or Parquet file.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help='A folder that "fit" wrote.')]
+IdOption = Annotated[
+    str | None,
+    typer.Option("--id", metavar="COLUMN", help="Names the rows; their number if not given."),
+]
+LabelOption = Annotated[
+    str, typer.Option("--label", metavar="COLUMN", help="Classes; empty where not known.")
+]
+EdgesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--edges", metavar="FILE", help="Known edges: two columns of ids, and maybe weight."
+    ),
+]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="A column that is no feature; may be repeated."),
+]
+ScalerOption = Annotated[
+    str,
+    typer.Option(
+        help='"table" for measurements, "words" for counts of words, "none" for scaled ones.'
+    ),
+]
+
+
+def fit(
+    table: Table,
+    label: LabelOption,
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Folder to write to.")],
+    id_column: IdOption = None,
+    edges: EdgesOption = None,
+    drop: DropOption = None,
+    scaler: ScalerOption = "auto",
+) -> None:
+    """Learn from a table with some labels, and known edges if there are any.
+
+    jlgcn fit wines.csv --id name --label grape --edges sold_together.csv --out wines-model
+    """
+    from jlgcn.estimator import JLGCNClassifier
+
+    with _plain_errors():
+        found, labels = _labelled(table, id_column, label, drop)
+        graph = None if edges is None else _graph(edges, found.ids)
+        model = JLGCNClassifier(scaler=scaler).fit(_features(found), labels, graph)  # type: ignore[arg-type]
+        model.save_pretrained(out)
+    document = {
+        "ids": found.ids,
+        "id_column": id_column,
+        "label_column": label,
+        "drop": drop or [],
+        "feature_names": found.feature_names,
+    }
+    (out / _ROWS).write_text(json.dumps(document))
+    known = int((labels != "").sum())
+    typer.echo(
+        f"{len(found.ids):,} rows, {len(found.feature_names):,} features, {known:,} labels of "
+        f"{len(model.classes_)} classes; each row is joined with its {model.choice_.num_neighbors} "
+        f"nearest. Written to {out}."
+    )
+    typer.echo(f'Next: "jlgcn predict {out} TABLE", "jlgcn edges {out} --out edges.graphml".')
+
+
+def predict(
+    model: Model,
+    table: Annotated[
+        Path | None,
+        typer.Argument(metavar="[TABLE]", help="New rows; without it, the rows of fit."),
+    ] = None,
+    edges: EdgesOption = None,
+    out: Annotated[Path | None, typer.Option(help="A CSV file; printed if not given.")] = None,
+) -> None:
+    """Print the class of every row, and its probability.
+
+    jlgcn predict wines-model new_wines.csv --out classes.csv
+    """
+    with _plain_errors():
+        fitted, rows = _load(model)
+        if table is None:
+            ids, probability = rows["ids"], fitted.label_distributions_
+        else:
+            found = _new_rows(table, rows)
+            ids = found.ids
+            pairs = None if edges is None else _edges_to_old(edges, ids, rows["ids"])
+            probability = fitted.predict_proba(_features(found), pairs)
+        lines = [
+            (name, fitted.classes_[row.argmax()], f"{row.max():.4f}")
+            for name, row in zip(ids, probability, strict=True)
+        ]
+    header = (rows["id_column"] or "row", rows["label_column"], "probability")
+    if out is None:
+        for line in (header, *lines):
+            typer.echo(",".join(str(cell) for cell in line))
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *lines])
+    typer.echo(f"{len(lines):,} rows written to {out}")
+
+
+def edges(
+    model: Model,
+    top_k: Annotated[int, typer.Option(min=1, help="Heaviest edges of each row.")] = 10,
+    layer: Annotated[int, typer.Option(help="Which learned graph; the last if not given.")] = -1,
+    out: Annotated[
+        Path, typer.Option(help="A file that ends with .graphml, .csv or .parquet.")
+    ] = Path("edges.graphml"),
+) -> None:
+    """Write the learned graph to a file, with the table's own ids.
+
+    jlgcn edges wines-model --top-k 5 --out wines.graphml
+    """
+    from jlgcn.data.export import write_edges
+
+    with _plain_errors():
+        fitted, rows = _load(model)
+        found = fitted.edges(layer, top_k=top_k)
+        write_edges(found, out, rows["ids"])
+    typer.echo(f"{len(found):,} edges of {found.num_nodes:,} rows written to {out}")
+
+
+def explain(
+    model: Model,
+    first: Annotated[str, typer.Argument(metavar="I", help="Id of a row.")],
+    second: Annotated[str, typer.Argument(metavar="J", help="Id of another.")],
+    layer: Annotated[int, typer.Option(help="Which learned graph; the last if not given.")] = -1,
+    top: Annotated[int, typer.Option(min=1, help="How many features to show.")] = 10,
+) -> None:
+    """Say which features make two rows near or far.
+
+    jlgcn explain wines-model barolo-1971 barolo-1978
+    """
+    with _plain_errors():
+        fitted, rows = _load(model)
+        place = {name: index for index, name in enumerate(rows["ids"])}
+        for name in (first, second):
+            if name not in place:
+                raise ValueError(f"{model} has no row {name!r}; rows are those of the fitted table")
+        found = fitted.explain_edge(place[first], place[second], layer)
+    typer.echo(
+        f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"
+    )
+    order = found.features.abs().argsort(descending=True)[:top]
+    width = max(len(rows["feature_names"][i]) for i in order.tolist())
+    for i in order.tolist():
+        name, part = rows["feature_names"][i], float(found.features[i])
+        share = 100 * part / max(found.squared_distance, 1e-300)
+        typer.echo(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
+
+
+def compare(
+    table: Table,
+    label: LabelOption,
+    id_column: IdOption = None,
+    edges: EdgesOption = None,
+    drop: DropOption = None,
+    scaler: ScalerOption = "auto",
+    splits: Annotated[int, typer.Option(min=1, help="How often labels are hidden.")] = 10,
+) -> None:
+    """Find out, before anything else, whether a graph helps with a table.
+
+    jlgcn compare wines.csv --id name --label grape --edges sold_together.csv
+    """
+    from jlgcn.comparison import compare as compare_ways
+    from jlgcn.estimator import JLGCNClassifier
+
+    with _plain_errors():
+        found, labels = _labelled(table, id_column, label, drop)
+        graph = None if edges is None else _graph(edges, found.ids)
+        estimator = JLGCNClassifier(scaler=scaler)  # type: ignore[arg-type]
+        compared = compare_ways(
+            _features(found), labels, graph, estimator=estimator, n_splits=splits, progress=True
+        )
+    typer.echo(str(compared))
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Show warnings of the readers, and end with a line instead of a trace."""
+    import warnings
+
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # a file lists each edge once, as it should
+            yield
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        typer.echo(f"jlgcn: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _labelled(
+    table: Path, id_column: str | None, label: str, drop: list[str] | None
+) -> tuple[TableFile, np.ndarray]:
+    import numpy as np
+
+    from jlgcn.data.table_file import read_table
+
+    found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())
+    assert found.labels is not None
+    return found, np.array([name or "" for name in found.labels], dtype=object)
+
+
+def _features(found: TableFile) -> np.ndarray:
+    if found.num_missing:
+        raise ValueError(
+            f"{found.num_missing:,} numbers are missing; fill them in first, or leave out their "
+            "columns with --drop"
+        )
+    return found.x
+
+
+def _graph(path: Path, ids: list[str]) -> Any:  # noqa: ANN401
+    from jlgcn.data.table_file import read_edges
+
+    found = read_edges(path, ids)
+    if found.edge_index.shape[1] == 0:
+        raise ValueError(
+            f"no edge in {path.name} names two rows of the table; are they the same ids?"
+        )
+    return found.edge_index if found.weight is None else (found.edge_index, found.weight)
+
+
+def _edges_to_old(path: Path, new: list[str], old: list[str]) -> np.ndarray:
+    """Return the edges of a file that join a new row with an old one."""
+    import numpy as np
+
+    from jlgcn.data.table_file import read_edges
+
+    is_new = set(new)
+    others = [index for index, name in enumerate(old) if name not in is_new]
+    found = read_edges(path, [*new, *(old[index] for index in others)]).edge_index.numpy()
+    found = np.concatenate([found, found[::-1]], axis=1)
+    across = found[:, (found[0] < len(new)) & (found[1] >= len(new))]
+    return np.stack([across[0], np.array(others, dtype=np.int64)[across[1] - len(new)]])
+
+
+def _new_rows(table: Path, rows: dict[str, Any]) -> TableFile:
+    """Read new rows, with the columns of the fitted table in its order."""
+    from dataclasses import replace
+
+    from jlgcn.data.table_file import column_names, read_table
+
+    present = set(column_names(table))
+    ignored = [name for name in (rows["label_column"], *rows["drop"]) if name in present]
+    found = read_table(table, id_column=rows["id_column"], drop=ignored)
+    missing = [name for name in rows["feature_names"] if name not in found.feature_names]
+    if missing:
+        raise ValueError(
+            f"{table.name} has no column {missing[0]!r}, which the model was fitted with"
+        )
+    order = [found.feature_names.index(name) for name in rows["feature_names"]]
+    return replace(found, x=found.x[:, order], feature_names=rows["feature_names"])
+
+
+def _load(model: Path) -> tuple[JLGCNClassifier, dict[str, Any]]:
+    from jlgcn.estimator import JLGCNClassifier
+
+    fitted = JLGCNClassifier.from_pretrained(model)
+    path = model / _ROWS
+    if not path.exists():
+        raise ValueError(f'{model} has no {_ROWS}; fit it with "jlgcn fit", which writes one')
+    rows: dict[str, Any] = json.loads(path.read_text())
+    return fitted, rows

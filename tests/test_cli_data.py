@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from typer.testing import CliRunner, Result
+
+from jlgcn import JLGCNClassifier
+from jlgcn.cli import app
+
+runner = CliRunner()
+GRAPES = ("barolo", "grignolino", "barbera")
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wines as a table with thirty labels, ten wines that come later, edges, and a fitted model."""
+    folder = tmp_path_factory.mktemp("wines")
+    data = load_wine()
+    order = np.random.default_rng(0).permutation(178)
+    header = ["name", *data.feature_names, "grape"]
+    rows: list[list[object]] = []
+    for place, i in enumerate(order):
+        label = GRAPES[data.target[i]] if place < 30 or place >= 168 else ""
+        rows.append([f"wine-{i}", *data.data[i], label])
+    write(folder / "wines.csv", [list(header), *rows[:168]])
+    write(folder / "new.csv", [list(header), *rows[168:]])
+    pairs: list[list[object]] = [
+        [f"wine-{i}", f"wine-{j}"]
+        for i in order[:168]
+        for j in order[:168]
+        if i < j < i + 3 and data.target[i] == data.target[j]
+    ]
+    write(folder / "edges.csv", [["a", "b"], *pairs, ["wine-0", "nobody"]])
+    table = ("--id", "name", "--label", "grape", "--edges", folder / "edges.csv")
+    run("fit", folder / "wines.csv", *table, "--out", folder / "model")
+    return folder
+
+
+def test_a_table_is_fitted_and_its_rows_predicted(folder: Path) -> None:
+    lines = list(csv.reader(run("predict", folder / "model").output.splitlines()))
+    assert lines[0] == ["name", "grape", "probability"]
+    truth = {f"wine-{i}": GRAPES[c] for i, c in enumerate(load_wine().target)}
+    assert len(lines) == 169
+    assert np.mean([truth[name] == grape for name, grape, _ in lines[1:]]) > 0.93
+    assert all(1 / 3 <= float(probability) <= 1 for *_, probability in lines[1:])
+
+
+def test_new_rows_are_predicted_with_and_without_edges(folder: Path) -> None:
+    new = folder / "new.csv"
+    known = write(folder / "across.csv", [["a", "b"], ["wine-1", "wine-0"], ["x", "wine-1"]])
+    for more in ((), ("--edges", known)):
+        out = folder / "classes.csv"
+        result = run("predict", folder / "model", new, *more, "--out", out)
+        assert "10 rows written" in result.output
+        truth = {row["name"]: row["grape"] for row in read(new)}
+        got = {row["name"]: row["grape"] for row in read(out)}
+        assert sum(truth[name] == grape for name, grape in got.items()) >= 9
+
+
+def test_edges_carry_the_tables_ids(folder: Path) -> None:
+    path = folder / "graph.graphml"
+    result = run("edges", folder / "model", "--top-k", 3, "--out", path)
+    graph = networkx.read_graphml(path)
+    model = JLGCNClassifier.from_pretrained(folder / "model")
+    edges = model.edges(top_k=3)
+    assert f"{len(edges)} edges of 168 rows" in result.output
+    assert graph.number_of_edges() == len(edges)
+    ids = [row["name"] for row in read(folder / "wines.csv")]
+    first = (ids[int(edges.source[0])], ids[int(edges.target[0])])
+    assert graph.edges[first]["weight"] == pytest.approx(float(edges.weight[0]))
+
+
+def test_an_edge_is_explained_by_the_tables_columns(folder: Path) -> None:
+    ids = [row["name"] for row in read(folder / "wines.csv")]
+    output = run("explain", folder / "model", ids[0], ids[1], "--top", 13).output
+    assert output.startswith("weight ")
+    assert "proline" in output
+    shares = [float(line.split("(")[1].split("%")[0]) for line in output.splitlines()[1:]]
+    assert sum(shares) == pytest.approx(100, abs=7)  # each is rounded
+    result = run("explain", folder / "model", ids[0], "nobody", code=2)
+    assert "has no row 'nobody'" in result.output
+
+
+def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
+    table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
+    output = run("compare", *table, "--edges", folder / "edges.csv").output
+    assert "both graphs" in output
+    assert "logistic regression" in output
+    assert output.splitlines()[-1].startswith(("Use ", "Do not use "))
+
+
+def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
+    wines, model = folder / "wines.csv", folder / "model"
+    fit = ("--label", "grape", "--out", folder / "other")
+    result = run("fit", wines, *fit, code=2)
+    assert "name" in result.output  # a column of text that nobody said is an id
+    result = run("fit", wines, "--id", "name", "--label", "colour", "--out", folder / "o", code=2)
+    assert "no column 'colour'" in result.output
+    strangers = write(folder / "strangers.csv", [["a", "b"], ["x", "y"]])
+    result = run("fit", wines, "--id", "name", *fit, "--edges", strangers, code=2)
+    assert "no edge in strangers.csv names two rows" in result.output
+    gap = write(folder / "gap.csv", [["name", "a", "grape"], ["x", "", "barolo"], ["y", 1, ""]])
+    result = run("fit", gap, "--id", "name", *fit, code=2)
+    assert "1 numbers are missing" in result.output
+    narrow = write(folder / "narrow.csv", [["name", "alcohol"], ["x", 13.0]])
+    assert "has no column 'malic_acid'" in run("predict", model, narrow, code=2).output
+    assert "holds no model" in run("predict", folder / "nothing", code=2).output
+    (model / "rows.json").rename(model / "rows.kept")
+    assert 'fit it with "jlgcn fit"' in run("predict", model, code=2).output
+    (model / "rows.kept").rename(model / "rows.json")
