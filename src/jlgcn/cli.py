@@ -91,7 +91,8 @@ def show(recipe: RecipeName, variant: VariantOption = None, settings: SetOption 
     for name, value in first.experiment.configuration().items():
         for field, setting in value.items() if name == "train" else [(name, value)]:
             typer.echo(f"  {field} = {setting}")
-    typer.echo("\nthe paper leaves open:")
+    is_claim = found.name.startswith("claims/")
+    typer.echo("\nhow it is measured:" if is_claim else "\nthe paper leaves open:")
     for line in found.left_open:
         typer.echo(f"  - {line}")
 

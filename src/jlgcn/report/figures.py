@@ -179,6 +179,7 @@ _DRAW: dict[str, Callable[[Recipe[Any], Sequence[Row]], Figure]] = {
     "robustness": robustness,
     "ablation": accuracies,
     "clouds": accuracies,
+    "claims": accuracies,
 }
 
 

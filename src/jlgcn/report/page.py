@@ -53,6 +53,7 @@ _CAPTIONS = {
     "robustness": "Bands are 95 % intervals over seeds.",
     "ablation": "Means with 95 % intervals.",
     "clouds": "Means with 95 % intervals.",
+    "claims": "Means with 95 % intervals.",
 }
 _GRAPHS = "All panels share one logarithmic scale; rows and columns are the first nodes."
 _WEIGHTS = "The star is the chosen point; the other points are coloured by the weight of its edge."
@@ -143,6 +144,10 @@ def _section(
     )
     notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in recipe.left_open)
     clouds = read_kept(results / f"{recipe.name}.weights.json").get("jlgcn")
+    is_claim = recipe.name.startswith("claims/")
+    about = (
+        "How it is measured" if is_claim else "What the paper leaves open here, and what was chosen"
+    )
     turning = "" if clouds is None else viewer(f"{_anchor(recipe)}-viewer", clouds)
     return f"""<h2 id="{_anchor(recipe)}">{html.escape(recipe.place)}</h2>
 <p>{html.escape(recipe.summary)}. <span class="soft">jlgcn run {html.escape(recipe.name)}</span></p>
@@ -152,7 +157,7 @@ def _section(
 <tbody>
 {body}
 </tbody></table></div>
-<details><summary>What the paper leaves open here, and what was chosen</summary><ul>
+<details><summary>{about}</summary><ul>
 {notes}
 </ul></details>"""
 

@@ -18,6 +18,7 @@ _CLOUD_COLUMNS = {
     "0.75 missing": f"{MISSING} 0.75",
     "0.9 missing": f"{MISSING} 0.9",
 }
+_CLAIM_COLUMNS = {"selected by validation": METRICS["honest"]}
 
 Row = dict[str, Any]
 
@@ -62,7 +63,8 @@ def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ..
         recipe: which table.
         rows: rows of :func:`jlgcn.report.summarize`.
     """
-    columns = _CLOUD_COLUMNS if recipe.name.startswith("clouds/") else _COLUMNS
+    kind = recipe.name.split("/")[0]
+    columns = {"clouds": _CLOUD_COLUMNS, "claims": _CLAIM_COLUMNS}.get(kind, _COLUMNS)
     found = {(row["variant"], row["metric"]): row for row in rows if row["recipe"] == recipe.name}
     empty = ("",) * (len(columns) + 1)
     lines = [(name, f"{published:.1f}", *empty) for name, published in recipe.quoted]
