@@ -126,6 +126,21 @@ def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
         model.explain_edge(0, 178)
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_important_features_are_the_mean_over_all_pairs(is_sparse: bool) -> None:
+    x, _, few = wine()
+    table: Any = pd.DataFrame(x[::6], columns=[f"f{k}" for k in range(13)])
+    if is_sparse:
+        table = scipy.sparse.csr_matrix(x[::6] > np.median(x, 0), dtype=np.float64)
+    model = JLGCNClassifier().fit(table, few[::6])
+    pairs = [model.explain_edge(i, j).features for i in range(30) for j in range(30)]
+    mean = torch.stack(pairs).mean(0)
+    found = model.important_features()
+    assert [added for _, added in found] == pytest.approx(sorted(mean.tolist(), reverse=True))
+    largest = int(mean.argmax())
+    assert found[0][0] == (f"x{largest}" if is_sparse else f"f{largest}")
+
+
 def test_what_cannot_be_fitted_says_why() -> None:
     x, _, few = wine()
     model = JLGCNClassifier()

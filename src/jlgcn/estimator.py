@@ -208,6 +208,17 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"rows are numbered 0 to {x.shape[0] - 1}, but one is {row}")
         return self.model_.explain_edge(_row(x, i), _row(x, j), layer)
 
+    def important_features(self, layer: int = -1) -> list[tuple[str, float]]:
+        """Return features and what they add to the squared distance of two rows, the largest first.
+
+        Averages over all pairs of rows; they sum to the mean squared distance.
+        """
+        check_is_fitted(self, "model_")
+        added = self.model_.feature_importance(layer)
+        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(added))])
+        order = added.argsort(descending=True, stable=True).tolist()
+        return [(str(names[k]), float(added[k])) for k in order]
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder: numbers as safetensors, the rest as JSON.
 
