@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -32,6 +33,7 @@ nb_execution_timeout = 120
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}  # which is a union of a dozen names
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autosummary_generate = True
 napoleon_use_ivar = True
@@ -55,6 +57,19 @@ def setup(app: Any) -> None:  # noqa: ANN401
     """Write formulas as MathML: browsers draw it by themselves, with no script and no network."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("missing-reference", _at_home)
+    app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
+
+
+def _keep_underscores(
+    app: Any,  # noqa: ANN401
+    what: str,
+    name: str,
+    obj: Any,  # noqa: ANN401
+    options: Any,  # noqa: ANN401
+    lines: list[str],
+) -> None:
+    """Escape names such as classes_, whose underscore would be read as a link's."""
+    lines[:] = [re.sub(r"^:ivar (\w+)_:", r":ivar \1\\_:", line) for line in lines]
 
 
 def _at_home(app: Any, env: Any, node: Any, content: Any) -> Any:  # noqa: ANN401
