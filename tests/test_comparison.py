@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits, make_classification
 
 from jlgcn import Comparison, JLGCNClassifier, compare
@@ -79,8 +80,24 @@ def test_the_advice_says_what_the_intervals_say() -> None:
     assert "The learned graph is worth +10.0 points" in _advice(found)
     same = Comparison({**found.accuracy, "no metric": (0.9, 0.92, 0.9)}, "")
     assert "n_layers=1 does as well" in _advice(same)
-    single = Comparison({"learned graph": (0.9,), "logistic regression": (0.6,)}, "")
-    assert "+30.0 points in a single split" in _advice(single)
+    harmed = Comparison({**found.accuracy, "both graphs": bad}, "")
+    assert _advice(harmed).startswith("Do not use a learned graph here: +0.0 points")
+    assert _advice(harmed).endswith("The given graph alone helps: +20.0 points (+20.0 to +20.0).")
+
+
+def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
+    x, y = digits()
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    first = compare(x, y, n_splits=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(8)
+    assert compare(x, y, n_splits=2) == first
+
+
+def test_one_split_proves_nothing() -> None:
+    with pytest.raises(ValueError, match="n_splits must be at least 2, but it is 1"):
+        compare(*digits(), n_splits=1)
 
 
 def test_too_few_labels_are_refused() -> None:

@@ -70,6 +70,26 @@ def test_labels_may_be_words_and_missing_ones_none_nan_or_empty() -> None:
         assert (model.transduction_ == expected).mean() > 0.98
 
 
+def test_numbers_in_an_array_of_objects_are_numbers() -> None:
+    x, _, few = wine()
+    plain = JLGCNClassifier().fit(x, few)
+    for missing in (-1, None, np.nan):
+        labels = few.astype(object)
+        labels[few == -1] = missing
+        model = JLGCNClassifier().fit(x, labels)
+        assert model.classes_.tolist() == [0, 1, 2]
+        assert np.array_equal(model.transduction_, plain.transduction_)
+
+
+@pytest.mark.parametrize("fits_sparse", [False, True])
+def test_new_rows_may_be_sparse_or_dense_whatever_was_fitted(fits_sparse: bool) -> None:
+    x, _, few = wine()
+    sparse = scipy.sparse.csr_matrix(np.maximum(x - np.median(x, 0), 0) / x.std(0))
+    model = JLGCNClassifier(scaler="none").fit(sparse if fits_sparse else sparse.toarray(), few)
+    from_sparse, from_dense = (model.predict_proba(r[:20]) for r in (sparse, sparse.toarray()))
+    assert np.allclose(from_sparse, from_dense, atol=1e-9)
+
+
 def test_data_frames_keep_their_names_and_sparse_matrices_their_zeros() -> None:
     x, _, few = wine()
     names = [f"f{k}" for k in range(x.shape[1])]
@@ -152,6 +172,10 @@ def test_what_cannot_be_fitted_says_why() -> None:
         model.fit(x, few, np.ones((90, 90)) - np.eye(90))
     with pytest.raises(ValueError, match="kind must be one of"):
         JLGCNClassifier(scaler="image").fit(x, few)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_layers must be at least 1, but it is 0"):
+        JLGCNClassifier(n_layers=0).fit(x, few)
+    with pytest.raises(ValueError, match=r"learned_degree must not be negative, but it is -1"):
+        JLGCNClassifier(learned_degree=-1.0).fit(x, few)
     with pytest.raises(NotFittedError):
         model.graph_()
     model.fit(x, few)

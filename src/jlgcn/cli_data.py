@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ IdOption = Annotated[
     typer.Option("--id", metavar="COLUMN", help="Names the rows; their number if not given."),
 ]
 LabelOption = Annotated[
-    str, typer.Option("--label", metavar="COLUMN", help="Classes; empty where not known.")
+    str, typer.Option("--label", metavar="COLUMN", help="Classes; empty, or -1, where not known.")
 ]
 EdgesOption = Annotated[
     Path | None,
@@ -114,8 +115,9 @@ def predict(
         ]
     header = (rows["id_column"] or "row", rows["label_column"], "probability")
     if out is None:
-        for line in (header, *lines):
-            typer.echo(",".join(str(cell) for cell in line))
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *lines])
+        typer.echo(text.getvalue(), nl=False)
         return
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *lines])
@@ -179,7 +181,7 @@ def compare(
     edges: EdgesOption = None,
     drop: DropOption = None,
     scaler: ScalerOption = "auto",
-    splits: Annotated[int, typer.Option(min=1, help="How often labels are hidden.")] = 10,
+    splits: Annotated[int, typer.Option(min=2, help="How often labels are hidden.")] = 10,
 ) -> None:
     """Find out, before anything else, whether a graph helps with a table.
 
@@ -224,7 +226,8 @@ def _labelled(
 
     found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())
     assert found.labels is not None
-    return found, np.array([name or "" for name in found.labels], dtype=object)
+    labels = ["" if name in (None, "-1") else name for name in found.labels]
+    return found, np.array(labels, dtype=object)
 
 
 def _features(found: TableFile) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -51,11 +52,8 @@ class Comparison:
         lines = []
         for name, values in self.accuracy.items():
             row = mean_and_interval(values)
-            interval = ""
-            if len(values) > 1:
-                low, high = 100 * max(0.0, row["low"]), 100 * min(1.0, row["high"])
-                interval = f" ({low:.1f} to {high:.1f})"
-            lines.append(f"{name:<{width}}  {100 * row['mean']:.1f}{interval}")
+            low, high = 100 * max(0.0, row["low"]), 100 * min(1.0, row["high"])
+            lines.append(f"{name:<{width}}  {100 * row['mean']:.1f} ({low:.1f} to {high:.1f})")
         return "\n".join([*lines, self.advice])
 
 
@@ -82,9 +80,9 @@ def compare(
         y: classes; -1 for rows without a label, which take part as rows.
         graph: known edges, or None.
         estimator: with the settings to compare; None for the defaults.
-        n_splits: how often labels are hidden.
+        n_splits: how often labels are hidden; at least 2, for an interval.
         test_size: share of the labels that is hidden.
-        random_state: of the splits.
+        random_state: of the splits, and of the order in which places are given away.
         progress: show a bar.
 
     Cost: four to six fits a split.
@@ -95,6 +93,10 @@ def compare(
         >>> list(found.accuracy)
         ['learned graph', 'no metric', 'shuffled graph', 'logistic regression']
     """
+    if n_splits < 2:
+        raise ValueError(
+            f"n_splits must be at least 2, but it is {n_splits}: one split proves nothing"
+        )
     base = JLGCNClassifier() if estimator is None else estimator
     labels = plain_labels(y)
     known = np.flatnonzero(is_labeled(labels))
@@ -113,12 +115,14 @@ def compare(
         desc="splits",
         disable=None if progress else True,
     )
-    for _, hidden in splits:
+    for split, (_, hidden) in enumerate(splits):
         asked = known[hidden]
         shown = labels.copy()
         shown[asked] = "" if labels.dtype.kind in "OU" else -1
-        for name, predicted in _predictions(base, X, shown, graph):
-            accuracy.setdefault(name, []).append(float((predicted == labels)[asked].mean()))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random_state + split)
+            for name, predicted in _predictions(base, X, shown, graph):
+                accuracy.setdefault(name, []).append(float((predicted == labels)[asked].mean()))
     found = Comparison({name: tuple(values) for name, values in accuracy.items()}, "")
     return replace(found, advice=_advice(found))
 
@@ -154,11 +158,16 @@ def _advice(found: Comparison) -> str:
     """Say what the differences mean, counting only those whose interval excludes 0."""
     default = "both graphs" if "both graphs" in found.accuracy else "learned graph"
     over_none = found.difference(default, "logistic regression")
-    if over_none["low"] is None or over_none["low"] <= 0:
-        return (
+    if over_none["low"] <= 0:
+        advice = (
             f"Do not use a learned graph here: {_gain(over_none)} against logistic regression on "
             "the features alone."
         )
+        if default == "both graphs":
+            given = found.difference("given graph", "logistic regression")
+            if given["low"] > 0:
+                advice += f" The given graph alone helps: {_gain(given)}."
+        return advice
     advice = f"Use {default}: {_gain(over_none)} against logistic regression."
     if default == "both graphs":
         over_given = found.difference(default, "given graph")
@@ -178,7 +187,5 @@ def _advice(found: Comparison) -> str:
 
 
 def _gain(row: dict[str, Any]) -> str:
-    if row["low"] is None:
-        return f"{100 * row['mean']:+.1f} points in a single split"
     low, high = 100 * row["low"], 100 * row["high"]
     return f"{100 * row['mean']:+.1f} points ({low:+.1f} to {high:+.1f})"

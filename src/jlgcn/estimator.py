@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import numbers
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,8 +35,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
 
     whose metric R grows in directions that tell classes apart; a given graph is added, and the
-    labels decide how far it is trusted. Nothing is random and nothing needs tuning, though all can
-    be set.
+    labels decide how far it is trusted. Nothing is random.
 
     Args:
         n_layers: graphs that are learned one after another; the first by the features alone.
@@ -54,7 +54,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the classes.
         transduction_: class of every row of `fit`, labelled or not.
-        label_distributions_: its probabilities, (n_samples, n_classes).
+        label_distributions_: its probabilities, (n_samples, n_classes); they are not calibrated.
         history_: for each layer, the loss of labels that it had not learned from.
         choice_: what the labels chose.
         model_: the fitted :class:`jlgcn.nn.ClosedFormJLGCN`.
@@ -103,8 +103,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
-            y: classes, (n_samples,). Rows without a label have -1, or None, nan or "" where classes
-                are words.
+            y: classes, (n_samples,). Rows without a label have -1; in an array of objects or words,
+                None, nan and "" mean the same.
             graph: edges among the rows: an edge list (2, E), a matrix, or whatever
                 :func:`jlgcn.as_graph` reads; None for none.
         """
@@ -158,7 +158,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,  # noqa: N803
         edges: ArrayLike | None = None,
     ) -> NDArray[np.floating]:
-        """Return the probabilities of the classes for new rows, each by itself.
+        """Return the probabilities of the classes for new rows, each by itself; not calibrated.
 
         Args:
             X: features of new rows, (n_new, n_features).
@@ -267,25 +267,34 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
         features = validate_data(self, X, reset=False, accept_sparse="csr", dtype=dtype)
         x = _as_features(features)
-        if isinstance(x, SparseFeatures) and self.scaler_.kind != "words":
+        # New rows are compared with those of fit, so they are held in the same way.
+        must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)
+        if isinstance(x, SparseFeatures) and not must_be_sparse:
             x = torch.from_numpy(features.toarray())
-        return self.scaler_(x)
+        scaled = self.scaler_(x)
+        if isinstance(scaled, Tensor) and must_be_sparse:
+            scaled = SparseFeatures.from_dense(scaled)
+        return scaled
 
 
 def plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
-    """Return labels as an array, with None for those of words that are missing."""
+    """Return labels as an array, with -1 or, among words, "" for those that are missing."""
     if y is None:
         raise ValueError(
             "requires y to be passed, but the target y is None; pass -1 for rows without a label"
         )
     labels = np.asarray(y)
-    if labels.dtype.kind not in "OU" or all(
-        isinstance(label, (int, float)) for label in labels.flat
-    ):
+    if labels.dtype.kind not in "OU":
         return labels
-    is_missing = np.array([label is None or label == "" or label != label for label in labels.flat])
+    missing = [label is None or label == "" or label != label for label in labels.flat]
+    known = [
+        label for label, is_missing in zip(labels.flat, missing, strict=True) if not is_missing
+    ]
+    are_numbers = bool(known) and all(isinstance(label, numbers.Number) for label in known)
     labels = labels.astype(object)
-    return np.where(is_missing.reshape(labels.shape), "", labels)
+    labels[np.array(missing, dtype=bool).reshape(labels.shape)] = -1 if are_numbers else ""
+    # Numbers in an array of objects, as data frames hold them, are numbers: -1 means the same.
+    return np.array(labels.tolist()) if are_numbers else labels
 
 
 def is_labeled(labels: NDArray[Any]) -> NDArray[np.bool_]:

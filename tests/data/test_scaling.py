@@ -42,6 +42,19 @@ def test_words_that_were_weighted_already_keep_their_weights() -> None:
     assert torch.allclose(dense(FeatureScaler.fit(x)(x))[1], torch.tensor([0.0, 0.8, 0.6]))
 
 
+def test_dates_in_seconds_are_no_constant() -> None:
+    x = torch.tensor([[1.7e9], [1.7e9 + 100], [1.7e9 + 200]], dtype=torch.float64)
+    assert dense(FeatureScaler.fit(x)(x)).squeeze().tolist() == pytest.approx(
+        [-1.2247, 0, 1.2247], abs=1e-4
+    )
+
+
+def test_negative_counts_are_refused_and_make_no_nan() -> None:
+    x = SparseFeatures.from_dense(torch.tensor([[-1.0, 0.0], [2.0, 0.0]]))
+    with pytest.raises(ValueError, match=r'negative numbers; use the scaler "none"'):
+        FeatureScaler.fit(x)(x)
+
+
 def test_what_is_asked_for_is_done() -> None:
     x = torch.tensor([[0.0, 5.0], [0.0, 7.0]])
     assert FeatureScaler.fit(x, "none")(x) is x

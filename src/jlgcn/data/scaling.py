@@ -76,7 +76,8 @@ class FeatureScaler:
         if isinstance(x, SparseFeatures):
             raise ValueError('sparse features cannot be shifted; use kind="words" or "none"')
         mean, deviation = x.mean(0), x.std(0, correction=0)
-        is_constant = deviation <= 1e-6 * x.abs().amax(0)
+        # What rounding alone makes of equal numbers; dates in seconds vary by far more.
+        is_constant = deviation <= 10 * torch.finfo(x.dtype).eps * x.abs().amax(0)
         return cls(kind, mean, torch.where(is_constant, 0, 1 / deviation.clamp(min=1e-30)))
 
     def __call__(self, x: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
@@ -88,6 +89,11 @@ class FeatureScaler:
             )
         if self.kind == "words":
             sparse = x if isinstance(x, SparseFeatures) else SparseFeatures.from_dense(x)
+            if sparse.value.numel() and float(sparse.value.min()) < 0:
+                raise ValueError(
+                    "words cannot be there fewer than 0 times, but x has negative numbers; use "
+                    'the scaler "none", or "table" for dense features'
+                )
             if self.is_count:
                 sparse = sparse.map(lambda count: (1 + count).log2())
             sparse = sparse.scaled(torch.ones(x.shape[0], dtype=x.dtype), self.scale)

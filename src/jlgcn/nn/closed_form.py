@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from jlgcn.nn.candidates import Candidates, Features, GraphChoice
 from jlgcn.nn.explain import EdgeExplanation
 from jlgcn.ops import SparseFeatures, principal_directions
 
+T = TypeVar("T")
 Control = Literal["none", "random metric", "shuffled graph"]
 
 # Penalties among which a classifier chooses.
@@ -78,6 +79,14 @@ class ClosedFormOptions:
         if self.control not in get_args(Control):
             choices = ", ".join(get_args(Control))
             raise ValueError(f"control must be one of {choices}, but it is {self.control!r}")
+        for name in ("num_layers", "num_neighbors", "num_candidates", "num_components"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but it is {value}")
+        for name in ("learned_degree", "given_decay", "metric_weight"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name} must not be negative, but it is {value}")
 
 
 class ClosedFormLayer(NamedTuple):
@@ -347,16 +356,16 @@ class _Problem:
         degrees = _open(
             options.learned_degree, (_LEARNED_DEGREE_ALONE,) if is_alone else _LEARNED_DEGREES
         )
-        choice = GraphChoice(int(neighbors[0]), degrees[0], decays[0])
-        tries = [{"num_neighbors": int(value)} for value in neighbors[1:]]
-        more: list[dict[str, float]] = [{"given_decay": value} for value in decays[1:]]
-        more += [{"learned_degree": value} for value in degrees[1:]]
-        if not tries and not more:
+        choice = GraphChoice(neighbors[0], degrees[0], decays[0])
+        tries: list[tuple[str, float]] = [("num_neighbors", value) for value in neighbors[1:]]
+        tries += [("given_decay", value) for value in decays[1:]]
+        tries += [("learned_degree", value) for value in degrees[1:]]
+        if not tries:
             return choice
         metric = self.projection.new_zeros(self.projection.shape[0], self.num_classes)
         best = self.solve(metric, choice).loss
-        for change in [*tries, *more]:
-            tried = replace(choice, **change)  # type: ignore[arg-type]
+        for name, value in tries:
+            tried = replace(choice, **{name: value})  # type: ignore[arg-type]
             loss = self.solve(metric, tried).loss
             if loss < best:
                 best, choice = loss, tried
@@ -425,7 +434,7 @@ class _Problem:
         return self.projection @ metric.to(self.projection.dtype)
 
 
-def _open(value: float | None, choices: tuple[float, ...]) -> tuple[float, ...]:
+def _open(value: T | None, choices: tuple[T, ...]) -> tuple[T, ...]:
     """Return what is to be tried: a value that is set, or the choices."""
     return choices if value is None else (value,)
 

@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from jlgcn.data import FeatureScaler, NodeData, normalize_rows
-from jlgcn.graphs import SparseGraph, knn_graph
+from jlgcn.graphs import SparseGraph
 from jlgcn.nn import ClosedFormOptions, fit_closed_form
-from jlgcn.ops import SparseFeatures
+from jlgcn.ops import SparseFeatures, nearest_neighbors, symmetric_pattern
 from jlgcn.recipes.claim_data import load_claim
 from jlgcn.recipes.experiment import Experiment, Fitted, Where
 from jlgcn.train import FitResult, TrainConfig, fit
@@ -193,14 +193,11 @@ def _maker(model: str, in_channels: int, num_classes: int, width: int) -> Callab
 
 def _neighborhood(data: NodeData) -> SparseGraph:
     """Return each node's nearest by the features the closed form sees, all edges alike."""
-    features = scaled(data.x)
-    dense = (
-        features @ torch.eye(features.shape[1])
-        if isinstance(features, SparseFeatures)
-        else features
-    )
-    graph = knn_graph(dense, _KNN)
-    return SparseGraph.from_pattern(graph.pattern, torch.ones_like(graph.weight))
+    neighbors = nearest_neighbors(scaled(data.x), _KNN)
+    row = torch.arange(data.num_nodes).repeat_interleave(neighbors.shape[1])
+    is_edge = neighbors.flatten() >= 0
+    pattern = symmetric_pattern(row[is_edge], neighbors.flatten()[is_edge], data.num_nodes)
+    return SparseGraph.from_pattern(pattern, torch.ones(pattern.num_edges))
 
 
 def _accuracy(predicted: Tensor, y: Tensor, nodes: Tensor) -> float:

@@ -44,7 +44,6 @@ def _claim(setting: str, dataset: str) -> Recipe[ClaimExperiment]:
     has_graph = SETTINGS[setting].edges_missing < 1 and setting != "tables"
     # Without a graph there is nothing to leave away, and nothing that a network could use of it.
     skipped = () if has_graph else ("given only", "learned only", "gcn", "gat", "appnp", "gcnii")
-    num_seeds = 3 if dataset == "pubmed" else 5
     return Recipe(
         name=f"claims/{setting}/{dataset}",
         place=f"Our table, {setting}, {dataset}",
@@ -54,7 +53,7 @@ def _claim(setting: str, dataset: str) -> Recipe[ClaimExperiment]:
             Variant(
                 model,
                 ClaimExperiment(setting=setting, dataset=dataset, model=model),
-                seeds=3 if dataset == "pubmed" else 10 if model == "best" else num_seeds,
+                seeds=_num_seeds(dataset, model),
             )
             for model in (*OURS, *BASELINES)
             if model not in skipped
@@ -62,3 +61,9 @@ def _claim(setting: str, dataset: str) -> Recipe[ClaimExperiment]:
         main=("best",),
         quoted=_QUOTED.get((setting, dataset), ()),
     )
+
+
+def _num_seeds(dataset: str, model: str) -> int:
+    if dataset == "pubmed":
+        return 3
+    return 10 if model == "best" else 5
