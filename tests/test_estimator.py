@@ -225,42 +225,56 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     model = JLGCNClassifier().fit(x, few)
     model.save_pretrained(folder)
     document = (folder / "model.json").read_text()
-    content = (folder / "model.safetensors").read_bytes()
+    (path,) = folder.glob("*.safetensors")
+    content = path.read_bytes()
 
     def refuses(match: str, text: str = document, tensors: bytes = content) -> None:
         (folder / "model.json").write_text(text)
-        (folder / "model.safetensors").write_bytes(tensors)
+        new = hashlib.sha256(tensors).hexdigest()
+        if tensors == content[:-1]:  # cut off: still under its old name
+            new = json.loads(document)["sha256"]
+        (folder / f"model-{new[:16]}.safetensors").write_bytes(tensors)
         with pytest.raises(ValueError, match=match):
             JLGCNClassifier.from_pretrained(folder)
 
-    refuses("is not JSON", text=document[:50])
-    refuses("names no schema", text="[]")
-    refuses(
-        "written in schema 99 but this version reads 1",
-        document.replace('"schema": 1', '"schema": 99'),
-    )
+    def edited(**changes: object) -> str:
+        return json.dumps(json.loads(document) | changes)
+
+    refuses("is not JSON", document[:50])
+    refuses("names no schema", "[]")
+    refuses("written in schema 99 but this version reads 1", edited(schema=99))
+    refuses("names no hash", edited(sha256="../../../etc/passwd"))
+    refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
-    refuses("holds no JLGCNClassifier but 'Other'", document.replace("JLGCNClassifier", "Other"))
+    refuses("holds no JLGCNClassifier but 'Other'", edited(estimator="Other"))
     refuses("has other fields", document.replace('"restart"', '"begin"'))
+    refuses("says of the estimator is wrong", edited(parameters={"depth": 3}))
+    classes = {"dtype": "int64", "values": [0, 1]}
+    refuses("3 classes have 2 names", edited(classes=classes))
+
+    tensors = safetensors.torch.load(content)
 
     def changed(name: str, value: torch.Tensor | None) -> tuple[str, bytes]:
-        tensors = safetensors.torch.load(content)
-        tensors.pop(name)
-        if value is not None:
-            tensors[name] = value
-        new = safetensors.torch.save(tensors)
-        old = json.loads(document)["sha256"]
-        return document.replace(old, hashlib.sha256(new).hexdigest()), new
+        others = {key: tensor for key, tensor in tensors.items() if key != name}
+        new = safetensors.torch.save(others | ({} if value is None else {name: value}))
+        return edited(sha256=hashlib.sha256(new).hexdigest()), new
 
     refuses("do not fit together", *changed("graph/row", None))
-    tensors = safetensors.torch.load(content)
-    refuses(
-        "edges of graph are not between nodes", *changed("graph/row", tensors["graph/row"] + 500)
-    )
+    refuses("graph are not between nodes", *changed("graph/row", tensors["graph/row"] + 500))
     refuses("candidates are not nodes", *changed("index", tensors["index"] + 500))
     refuses("different numbers of nodes", *changed("x", tensors["x"][:9]))
     refuses("both directions", *changed("graph/col", tensors["graph/col"].flip(0)))
     refuses("edges but", *changed("graph/weight", tensors["graph/weight"][:9]))
+    refuses("weight has the shape", *changed("weight", tensors["weight"][:9]))
+    refuses("scaler is not one of", *changed("scaler/scale", tensors["scaler/scale"][:2]))
+
+
+def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    x, _, few = wine()
+    for n_neighbors in (5, 10):
+        JLGCNClassifier(n_neighbors=n_neighbors).fit(x, few).save_pretrained(tmp_path)
+    assert JLGCNClassifier.from_pretrained(tmp_path).choice_.num_neighbors == 10
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,9 +19,15 @@ from torch import Tensor
 from jlgcn.data import FeatureScaler
 from jlgcn.data.scaling import Kind
 from jlgcn.graphs import EdgeList, SparseGraph, as_graph, strongest_edges
-from jlgcn.nn import ClosedFormOptions, EdgeExplanation, fit_closed_form
+from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, EdgeExplanation, fit_closed_form
 from jlgcn.ops import SparseFeatures
-from jlgcn.saved_model import model_from_tensors, model_to_tensors, read_model, write_model
+from jlgcn.saved_model import (
+    damaged,
+    model_from_tensors,
+    model_to_tensors,
+    read_model,
+    write_model,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -245,18 +251,29 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if document.get("estimator") != cls.__name__:
             raise ValueError(f"{path} holds no {cls.__name__} but {document.get('estimator')!r}")
         model = model_from_tensors(path, tensors, document)
-        estimator = cls(**document["parameters"])
-        classes = document["classes"]
-        estimator.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
-        estimator.scaler_ = FeatureScaler(
-            shift=tensors["scaler/shift"], scale=tensors["scaler/scale"], **document["scaler"]
-        )
-        estimator.model_ = model
-        estimator.n_features_in_ = len(tensors["scaler/scale"])
-        if document["feature_names"] is not None:
-            estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
-        estimator._describe()
+        try:
+            estimator = cls(**document["parameters"])
+            estimator._restore(model, tensors, document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, f"what it says of the estimator is wrong ({error})") from None
         return estimator
+
+    def _restore(
+        self, model: ClosedFormJLGCN, tensors: dict[str, Tensor], document: dict[str, Any]
+    ) -> None:
+        classes = document["classes"]
+        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        self.n_features_in_ = model.projection.shape[0]
+        shift, scale = tensors["scaler/shift"], tensors["scaler/scale"]
+        if len(self.classes_) != len(model.bias):
+            raise ValueError(f"{len(model.bias)} classes have {len(self.classes_)} names")
+        if shift.shape != (self.n_features_in_,) or scale.shape != shift.shape:
+            raise ValueError("the scaler is not one of these features")
+        self.scaler_ = FeatureScaler(shift=shift, scale=scale, **document["scaler"])
+        if document["feature_names"] is not None:
+            self.feature_names_in_ = np.array(document["feature_names"], dtype=object)
+        self.model_ = model
+        self._describe()
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()

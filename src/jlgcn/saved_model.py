@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,18 @@ from jlgcn.graphs import SparseGraph
 from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
 from jlgcn.nn.candidates import Candidates, GraphChoice
 from jlgcn.ops import SparseFeatures, symmetric_pattern
+from jlgcn.train.checkpoint import write_to_disk
 
 SCHEMA_VERSION = 1
-TENSORS, DOCUMENT = "model.safetensors", "model.json"
+DOCUMENT = "model.json"
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
-    """Write a model; a reader finds the old one or the new one, and never half of each.
+    """Write a model; at every moment there is the old one, or the new one, whole.
+
+    The document names the tensors by their hash and is replaced at one stroke, after which the old
+    tensors are deleted.
 
     Args:
         folder: where to; it is made if need be.
@@ -34,42 +40,53 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
-    document = {"schema": SCHEMA_VERSION, "sha256": sha256_of(content)} | document
-    # The document holds the hash of the tensors and is replaced last.
-    for name, written in ((TENSORS, content), (DOCUMENT, json.dumps(document, indent=2).encode())):
-        temporary = folder / f"{name}.tmp"
-        with temporary.open("wb") as file:
-            file.write(written)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / name)
+    sha256 = sha256_of(content)
+    document = {"schema": SCHEMA_VERSION, "sha256": sha256} | document
+    tensor_file = _tensor_file(folder, sha256)
+    write_to_disk(tensor_file, content)
+    temporary = folder / f"{DOCUMENT}.tmp"
+    write_to_disk(temporary, json.dumps(document, indent=2).encode())
+    os.replace(temporary, folder / DOCUMENT)
+    for old in folder.glob("model-*.safetensors"):
+        if old != tensor_file:
+            old.unlink()
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and document of a model, after checking that they belong together."""
     try:
         document = json.loads((folder / DOCUMENT).read_bytes())
-        content = (folder / TENSORS).read_bytes()
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         raise FileNotFoundError(
-            f"{folder} holds no model: {error.filename} is missing; pass a folder that "
-            "save_pretrained wrote"
+            f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that save_pretrained "
+            "wrote"
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(folder, f"{DOCUMENT} is not JSON ({error})") from None
+        raise damaged(folder, f"{DOCUMENT} is not JSON ({error})") from None
     if not isinstance(document, dict) or "schema" not in document:
-        raise _damaged(folder, f"{DOCUMENT} names no schema")
+        raise damaged(folder, f"{DOCUMENT} names no schema")
     if document["schema"] != SCHEMA_VERSION:
         raise ValueError(
             f"{folder} was written in schema {document['schema']!r} but this version reads "
             f"{SCHEMA_VERSION}; use the version of jlgcn that wrote it"
         )
-    if sha256_of(content) != document.get("sha256"):
-        raise _damaged(folder, f"{TENSORS} does not have the hash that {DOCUMENT} names")
+    sha256 = document.get("sha256")
+    if not isinstance(sha256, str) or not _HASH.fullmatch(sha256):
+        raise damaged(folder, f"{DOCUMENT} names no hash of tensors")
+    path = _tensor_file(folder, sha256)
+    if not path.exists():
+        raise damaged(folder, f"{path.name} is missing")
+    content = path.read_bytes()
+    if sha256_of(content) != sha256:
+        raise damaged(folder, f"{path.name} does not have the hash that {DOCUMENT} names")
     try:
         return safetensors.torch.load(content), document
     except (SafetensorError, ValueError, KeyError) as error:
-        raise _damaged(folder, f"{TENSORS} cannot be read ({error})") from None
+        raise damaged(folder, f"{path.name} cannot be read ({error})") from None
+
+
+def _tensor_file(folder: Path, sha256: str) -> Path:
+    return folder / f"model-{sha256[:16]}.safetensors"
 
 
 def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -114,7 +131,7 @@ def model_from_tensors(
     try:
         return _model(tensors, document)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise _damaged(folder, f"its parts do not fit together ({error})") from None
+        raise damaged(folder, f"its parts do not fit together ({error})") from None
 
 
 def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJLGCN:
@@ -126,8 +143,8 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
         x = tensors["x"]
     else:
         parts = tuple(tensors[f"x/{name}"].numpy() for name in ("value", "col", "crow"))
-        shape = (num_nodes, int(document["num_features"]))
-        matrix = scipy.sparse.csr_array(parts, shape=shape)
+        size = (num_nodes, int(document["num_features"]))
+        matrix = scipy.sparse.csr_array(parts, shape=size)
         matrix.check_format()
         x = SparseFeatures.from_scipy(matrix)
     index = tensors["index"]
@@ -153,6 +170,20 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
         )
         for i, loss in enumerate(document["losses"])
     )
+    num_features, num_components = tensors["projection"].shape
+    num_classes = tensors["bias"].shape[0]
+    shapes: dict[str, tuple[int, ...]] = {
+        "spread": (num_nodes, num_components),
+        "weight": (num_components, num_classes),
+        "distance": tuple(index.shape),
+        **{f"metric/{i}": (num_features, num_classes) for i in range(len(layers))},
+        **{f"logits/{i}": (num_nodes, num_classes) for i in range(len(layers))},
+    }
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(tensors[name].shape)}, not {shape}")
+    if x.shape[1] != num_features or not layers:
+        raise ValueError("the metric is not one of these features")
     return ClosedFormJLGCN(
         options=options,
         choice=choice,
@@ -193,5 +224,6 @@ def _graph(tensors: dict[str, Tensor], name: str, num_nodes: int) -> SparseGraph
     return SparseGraph.from_pattern(pattern, weight)
 
 
-def _damaged(folder: Path, what: str) -> ValueError:
+def damaged(folder: Path, what: str) -> ValueError:
+    """Return the error that says what is wrong with a model, and what to do."""
     return ValueError(f"the model in {folder} is damaged: {what}; save or copy it again")

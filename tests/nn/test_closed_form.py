@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
 
 from jlgcn import SparseGraph
 from jlgcn.data import FeatureScaler
-from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, closed_form, fit_closed_form
+from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, fit_closed_form, ridge
 from jlgcn.nn.candidates import Candidates, GraphChoice
 from jlgcn.ops import SparseFeatures
 from jlgcn.recipes.claim_data import load_claim
-from tests.brute import largest_difference
+from tests.brute import F64, largest_difference
 from tests.data.real import DATA, needs_data
 
 FIXED = ClosedFormOptions(num_neighbors=5, learned_degree=2.0, given_decay=0.5, tolerance=1e-6)
@@ -94,36 +95,26 @@ def test_labels_find_out_that_a_graph_is_wrong() -> None:
     assert accuracy(model, y) > accuracy(trusting, y)
 
 
-def test_left_out_labels_are_those_of_fits_without_them() -> None:
+@pytest.mark.parametrize("penalty", [0.1, 1.0])
+def test_left_out_labels_are_those_of_fits_without_them(
+    monkeypatch: pytest.MonkeyPatch, penalty: float
+) -> None:
+    monkeypatch.setattr(ridge, "_RIDGES", (penalty,))
     x, y = blobs(60)
     train = torch.arange(12)
-    options = ClosedFormOptions(num_layers=1, num_neighbors=5, given_decay=0.0, learned_degree=1.0)
-    problem_losses = {}
-    for ridge in (0.1, 1.0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(closed_form, "_RIDGES", (ridge,))
-            candidates = Candidates.find(x, 20, None)
-            features = x.clone()
-            problem = closed_form._Problem(
-                candidates, torch.eye(6), features, y, train, None, 3, options
-            )
-            solved = problem.solve(torch.zeros(6, 3), GraphChoice(5, 1.0, 0.0))
-            losses = []
-            level = solved.spread / solved.graph.degree().sqrt().unsqueeze(-1)
-            level = torch.nn.functional.pad(level / level.norm(dim=-1).mean(), (0, 1), value=1.0)
-            target = torch.nn.functional.one_hot(y[train], 3).float()
-            mean = target.mean(0)  # of all labels: that little of a left-out one is known
-            for left in range(12):
-                others = torch.arange(12) != left
-                seen = level[train[others]]
-                weight = torch.linalg.solve(
-                    seen.mT @ seen + ridge * torch.eye(7), seen.mT @ (target[others] - mean)
-                )
-                answer = 12 * (mean + level[train[left]] @ weight)
-                losses.append(torch.nn.functional.cross_entropy(answer, y[train[left]]))
-            problem_losses[ridge] = (solved.loss, float(torch.stack(losses).mean()))
-    for found, expected in problem_losses.values():
-        assert found == pytest.approx(expected, rel=1e-3)
+    *_, found = ridge.fit_ridge(x.double(), y, train, None, 3)
+    inputs = functional.pad(x.double() / x.double().norm(dim=-1).mean(), (0, 1), value=1.0)
+    target = functional.one_hot(y[train], 3).double()
+    mean = target.mean(0)  # of all labels: that little of a left-out one is known
+    losses = []
+    for left in range(12):
+        others = torch.arange(12) != left
+        seen = inputs[train[others]]
+        moment = seen.mT @ seen + penalty * torch.eye(7, dtype=F64)
+        weight = torch.linalg.solve(moment, seen.mT @ (target[others] - mean))
+        answer = 12 * (mean + inputs[train[left]] @ weight)
+        losses.append(float(functional.cross_entropy(answer, y[train[left]])))
+    assert found == pytest.approx(sum(losses) / 12, rel=1e-10)
 
 
 def test_new_nodes_that_equal_old_ones_are_classified_as_they_are() -> None:

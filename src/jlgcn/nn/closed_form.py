@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -12,17 +11,12 @@ from torch.nn import functional
 
 from jlgcn.graphs import SparseGraph, diffuse
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
-from jlgcn.nn.explain import EdgeExplanation
-from jlgcn.ops import SparseFeatures, principal_directions
+from jlgcn.nn.explain import EdgeExplanation, mean_contributions, take_apart
+from jlgcn.nn.ridge import fit_ridge
+from jlgcn.ops import principal_directions
 
 T = TypeVar("T")
 Control = Literal["none", "random metric", "shuffled graph"]
-
-# Penalties among which a classifier chooses.
-_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
-
-# A regression on 0 and 1 answers with numbers between them; softmax takes them times this.
-_SHARPNESS = 12.0
 
 # What labels choose among, in this order; the first of each is used until then.
 _NUM_NEIGHBORS = (20, 5, 10, 40)
@@ -199,14 +193,8 @@ class ClosedFormJLGCN:
 
         Cost: 4·in_channels·num_classes FLOP, in float64.
         """
-        difference = first.double() - second.double()
-        metric = self.layers[layer].metric.double()
-        projected = difference @ metric
-        euclidean = difference.square() / self.candidates.unit
-        directions = torch.cat([euclidean.sum().unsqueeze(0), projected.square()])
-        distance = float(directions.sum())
-        features = euclidean + difference * (metric @ projected)
-        return EdgeExplanation(distance, math.exp(-distance), directions, features)
+        metric = self.layers[layer].metric
+        return take_apart(first, second, metric, 1 / self.candidates.unit)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)
@@ -218,18 +206,8 @@ class ClosedFormJLGCN:
 
         Cost: 4·N·in_channels·num_classes FLOP; no pair is visited.
         """
-        x, metric = self.candidates.x, self.layers[layer].metric.double()
-        num_nodes = x.shape[0]
-        if isinstance(x, SparseFeatures):
-            x = x.map(Tensor.double)
-            mean = (x.mT @ torch.ones(num_nodes, 1, dtype=x.dtype)).squeeze(-1) / num_nodes
-            square = x.mT.square_norms() / num_nodes
-        else:
-            x = x.double()
-            mean, square = x.mean(0), x.square().mean(0)
-        z = x @ metric
-        covariance = x.mT @ (z - z.mean(0)) / num_nodes  # ΣR
-        return 2 * ((square - mean.square()) / self.candidates.unit + (metric * covariance).sum(-1))
+        metric = self.layers[layer].metric
+        return mean_contributions(self.candidates.x, metric, 1 / self.candidates.unit)
 
 
 @torch.no_grad()
@@ -382,41 +360,9 @@ class _Problem:
             graph.normalized(), self.features, options.restart, tolerance=options.tolerance
         )
         leveled = _leveled(spread, graph.degree())
-        weight, bias, loss = self._fit_classifier(leveled)
+        weight, bias, loss = fit_ridge(leveled, self.y, self.train, self.val, self.num_classes)
         logits = leveled @ weight + bias
         return _Solved(learned, scale, graph, spread, weight, bias, logits, loss)
-
-    def _fit_classifier(self, x: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Return weight and bias, and the loss of the labels that chose their penalty.
-
-        The prediction of a training label by all others follows from the fit to all, divided by one
-        minus the label's own influence; so all penalties cost one eigendecomposition.
-        """
-        y = self.y[self.train]
-        target = functional.one_hot(y, self.num_classes).double()
-        mean = target.mean(0)
-        # Rows of mean length 1, beside a column of ones: the bias is penalised as all weights are.
-        length = float(x.norm(dim=-1).mean().clamp(min=1e-30))
-        inputs = functional.pad(x[self.train].double() / length, (0, 1), value=1.0)
-        values, vectors = torch.linalg.eigh(inputs.mT @ inputs)
-        rotated = inputs @ vectors
-        moment = rotated.mT @ (target - mean)
-        found: list[tuple[float, Tensor]] = []
-        for ridge in _RIDGES:
-            shrinkage = 1 / (values.clamp(min=0) + ridge)
-            weight = vectors @ (shrinkage.unsqueeze(-1) * moment)
-            if self.val is None:
-                influence = (rotated.square() * shrinkage).sum(-1, keepdim=True)
-                answer = target - (target - mean - inputs @ weight) / (1 - influence)
-                labels = y
-            else:
-                unseen = functional.pad(x[self.val].double() / length, (0, 1), value=1.0)
-                answer, labels = mean + unseen @ weight, self.y[self.val]
-            loss = float(functional.cross_entropy(_SHARPNESS * answer, labels))
-            found.append((loss, weight))
-        loss, weight = min(found, key=lambda pair: pair[0])
-        bias = _SHARPNESS * (mean + weight[-1])
-        return (_SHARPNESS / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), loss
 
     def learn_metric(self, logits: Tensor) -> Tensor:  # (in_channels, num_classes)
         """Return the regression of the classes' probabilities on the features of all nodes."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jlgcn.nn.learner import GraphLearner
+from jlgcn.ops import SparseFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +70,7 @@ def explain_edge(
                 f"{name} must be the {learner.in_channels} features of one node, but its shape is "
                 f"{tuple(row.shape)}"
             )
-    metric = learner.metric.weight.double()  # (rank, in_channels), Rᵀ
-    difference = first.double() - second.double()
-    projected = metric @ difference
-    directions = projected.square()
-    distance = float(directions.sum())
-    features = difference * (metric.T @ projected)
-    return EdgeExplanation(distance, math.exp(-distance), directions, features)
+    return take_apart(first, second, learner.metric.weight.T)
 
 
 @torch.no_grad()
@@ -104,7 +99,47 @@ def feature_importance(
         >>> feature_importance(learner, torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
         tensor([2., 0.], dtype=torch.float64)
     """
-    metric = learner.metric.weight.double()
-    centred = (x - x.mean(0)).double()
-    covariance = centred.T @ (centred @ metric.T) / x.shape[0]  # (in_channels, rank), ΣR
-    return 2 * (metric.T * covariance).sum(-1)
+    return mean_contributions(x, learner.metric.weight.T)
+
+
+def take_apart(
+    first: Tensor,  # (in_channels,)
+    second: Tensor,  # (in_channels,)
+    metric: Tensor,  # (in_channels, rank)
+    euclidean: float | None = None,
+) -> EdgeExplanation:
+    r"""Take a distance apart whose metric is :math:`M = R R^\top`, or that plus a multiple of I.
+
+    Args:
+        first: features of one node.
+        second: features of the other.
+        metric: R.
+        euclidean: what I is multiplied by; it is then the first of the directions. None for none.
+    """
+    difference, metric = first.double() - second.double(), metric.double()
+    projected = difference @ metric
+    directions, features = projected.square(), difference * (metric @ projected)
+    if euclidean is not None:
+        own = euclidean * difference.square()
+        directions, features = torch.cat([own.sum().unsqueeze(0), directions]), features + own
+    distance = float(directions.sum())
+    return EdgeExplanation(distance, math.exp(-distance), directions, features)
+
+
+def mean_contributions(
+    x: Tensor | SparseFeatures,  # (N, in_channels)
+    metric: Tensor,  # (in_channels, rank)
+    euclidean: float = 0.0,
+) -> Tensor:  # (in_channels,)
+    """Return the mean over all pairs of what :func:`take_apart` finds for each feature."""
+    metric, num_nodes = metric.double(), x.shape[0]
+    if isinstance(x, SparseFeatures):  # which centring would fill
+        x = x.map(Tensor.double)
+        mean = (x.mT @ torch.ones(num_nodes, 1, dtype=x.dtype)).squeeze(-1) / num_nodes
+        variance = x.mT.square_norms() / num_nodes - mean.square()
+    else:
+        x = x.double() - x.double().mean(0)
+        variance = x.square().mean(0)
+    z = x @ metric
+    covariance = x.mT @ (z - z.mean(0)) / num_nodes  # (in_channels, rank), ΣR
+    return 2 * (euclidean * variance + (metric * covariance).sum(-1))

@@ -44,14 +44,14 @@ def save_checkpoint(
     temporary.mkdir()
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
     document = {"step": step, "sha256": sha256_of(content), "state": state}
-    _write(temporary / _TENSORS, content)
-    _write(temporary / _STATE, json.dumps(document).encode())
+    write_to_disk(temporary / _TENSORS, content)
+    write_to_disk(temporary / _STATE, json.dumps(document).encode())
     _sync(temporary)
     if final.exists():
         shutil.rmtree(final)
     os.replace(temporary, final)
     _sync(folder)
-    _write(folder / f"{_LATEST}.tmp", final.name.encode())
+    write_to_disk(folder / f"{_LATEST}.tmp", final.name.encode())
     os.replace(folder / f"{_LATEST}.tmp", folder / _LATEST)
     _sync(folder)
     for old in sorted(folder.glob("step-????????"))[:-_KEPT]:
@@ -84,7 +84,8 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
     return None
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_to_disk(path: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
