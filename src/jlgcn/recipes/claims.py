@@ -7,8 +7,9 @@ from jlgcn.recipes.claim_experiment import BASELINES, OURS, ClaimExperiment
 from jlgcn.recipes.recipe import Recipe, Variant
 
 _NOTES = (
-    "developed on fresh splits that hold none of the public test nodes; the method was frozen by a "
-    "commit before test nodes were looked at, and every look is a line in results/test_reads.jsonl",
+    "developed on fresh splits that hold none of the public test nodes, which --set develops=true "
+    "runs on; every recorded look at test nodes is a line in results/test_reads.jsonl, with the "
+    "number of times the method had been frozen",
     "validation nodes choose what the closed form leaves open, and among twelve settings of every "
     "network",
     "figures of others are quoted from their papers; not all of them chose by validation alone",
