@@ -103,6 +103,27 @@ def test_an_edge_is_explained_by_the_tables_columns(folder: Path) -> None:
     assert "has no row 'nobody'" in result.output
 
 
+def test_a_class_is_explained_by_rows_and_labels_are_asked_for(folder: Path) -> None:
+    rows = read(folder / "wines.csv")
+    name = rows[40]["name"]
+    output = run("explain", folder / "model", name, "--top", 3).output
+    grape = {
+        line[0]: line[1] for line in csv.reader(run("predict", folder / "model").output.split())
+    }
+    assert output.startswith(grape[name])
+    lines = output.splitlines()
+    total = float(lines[0].split("score of ")[1].split()[0])
+    assert sum(float(line.split()[0]) for line in lines[1:5]) == pytest.approx(total, abs=0.1)
+    assert "come over given edges" in lines[4]
+    assert len(lines) == 9
+    assert all(line.split()[0] in grape for line in lines[6:])
+    suggested = run("suggest", folder / "model", "-n", 4).output.split()
+    label = {row["name"]: row["grape"] for row in rows}
+    assert [label[row] for row in suggested] == [""] * 4
+    result = run("suggest", folder / "model", "-n", 139, code=2)
+    assert "138 rows have no label" in result.output
+
+
 def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
     output = run("compare", *table, "--edges", folder / "edges.csv").output

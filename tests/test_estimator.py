@@ -146,6 +146,21 @@ def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
         model.explain_edge(0, 178)
 
 
+def test_the_neighbours_behind_a_prediction_and_the_labels_that_would_help() -> None:
+    x, _, few = wine()
+    model = JLGCNClassifier().fit(x, few)
+    for row in (0, 100):
+        found = model.explain_node(row)
+        assert model.classes_[int(found.scores.argmax())] == model.transduction_[row]
+        assert not found.given.any()
+        assert len(found.neighbors) >= model.choice_.num_neighbors
+    with pytest.raises(ValueError, match="rows are numbered 0 to 177, but one is -1"):
+        model.explain_node(-1)
+    suggested = model.suggest_labels(4)
+    assert len(set(suggested.tolist())) == 4
+    assert (few[suggested] == -1).all()
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_important_features_are_the_mean_over_all_pairs(is_sparse: bool) -> None:
     x, _, few = wine()
@@ -211,6 +226,8 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     edges = np.array([[0, 1], [5, 6]])
     assert np.array_equal(loaded.predict_proba(table, edges), model.predict_proba(table, edges))
     assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
+    assert np.array_equal(loaded.suggest_labels(5), model.suggest_labels(5))
+    assert torch.equal(loaded.explain_node(3).scores, model.explain_node(3).scores)
     assert loaded.history_ == model.history_
     assert hasattr(loaded, "feature_names_in_") != is_sparse
 

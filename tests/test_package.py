@@ -42,6 +42,7 @@ ANSWERS = (
     "EdgeList",
     "GraphOutput",
     "JLGCNOutput",
+    "NodeExplanation",
     "Pattern",
 )
 BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import jlgcn
-from jlgcn.cli_data import compare, edges, explain, fit, predict
+from jlgcn.cli_data import compare, edges, explain, fit, predict, suggest
 
 if TYPE_CHECKING:
     from jlgcn.recipes import Experiment, Recipe, Variant
@@ -386,7 +386,7 @@ def _echo_result(result: dict[str, Any]) -> None:
     )
 
 
-for _command in (fit, predict, edges, explain, compare):
+for _command in (fit, predict, edges, explain, suggest, compare):
     app.command()(_command)
 
 

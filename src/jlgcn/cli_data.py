@@ -1,4 +1,4 @@
-"""Commands for people's own tables: fit, predict, edges, explain, compare."""
+"""Commands for people's own tables: fit, predict, edges, explain, suggest, compare."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def predict(
     model: Model,
     table: Annotated[
         Path | None,
-        typer.Argument(metavar="[TABLE]", help="New rows; without it, the rows of fit."),
+        typer.Argument(metavar="TABLE", help="New rows; without it, the rows of fit."),
     ] = None,
     edges: EdgesOption = None,
     out: Annotated[Path | None, typer.Option(help="A CSV file; printed if not given.")] = None,
@@ -148,30 +148,93 @@ def edges(
 def explain(
     model: Model,
     first: Annotated[str, typer.Argument(metavar="I", help="Id of a row.")],
-    second: Annotated[str, typer.Argument(metavar="J", help="Id of another.")],
+    second: Annotated[
+        str | None,
+        typer.Argument(metavar="J", help="Id of another; without it, row I's prediction."),
+    ] = None,
     layer: Annotated[int, typer.Option(help="Which learned graph; the last if not given.")] = -1,
-    top: Annotated[int, typer.Option(min=1, help="How many features to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many features, or rows, to show.")] = 10,
 ) -> None:
-    """Say which features make two rows near or far.
+    """Say which features make two rows near or far, or which rows decide a row's class.
 
     jlgcn explain wines-model barolo-1971 barolo-1978
+
+    jlgcn explain wines-model barolo-1971
     """
     with _plain_errors():
         fitted, rows = _load(model)
-        place = {name: index for index, name in enumerate(rows["ids"])}
-        for name in (first, second):
-            if name not in place:
-                raise ValueError(f"{model} has no row {name!r}; rows are those of the fitted table")
-        found = fitted.explain_edge(place[first], place[second], layer)
-    typer.echo(
-        f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"
-    )
-    order = found.features.abs().argsort(descending=True)[:top]
-    width = max(len(rows["feature_names"][i]) for i in order.tolist())
-    for i in order.tolist():
-        name, part = rows["feature_names"][i], float(found.features[i])
+        if second is None:
+            lines = _why_a_class(fitted, rows, _place(model, rows, first), top)
+        else:
+            i, j = _place(model, rows, first), _place(model, rows, second)
+            lines = _why_an_edge(fitted, rows, i, j, layer, top)
+    typer.echo("\n".join(lines))
+
+
+def _place(model: Path, rows: dict[str, Any], name: str) -> int:
+    try:
+        place: int = rows["ids"].index(name)
+    except ValueError:
+        raise ValueError(
+            f"{model} has no row {name!r}; rows are those of the fitted table"
+        ) from None
+    return place
+
+
+def _why_an_edge(
+    fitted: JLGCNClassifier, rows: dict[str, Any], i: int, j: int, layer: int, top: int
+) -> list[str]:
+    found = fitted.explain_edge(i, j, layer)
+    order = found.features.abs().argsort(descending=True)[:top].tolist()
+    width = max(len(rows["feature_names"][k]) for k in order)
+    lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]
+    for k in order:
+        name, part = rows["feature_names"][k], float(found.features[k])
         share = 100 * part / max(found.squared_distance, 1e-300)
-        typer.echo(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
+        lines.append(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
+    return lines
+
+
+def _why_a_class(fitted: JLGCNClassifier, rows: dict[str, Any], i: int, top: int) -> list[str]:
+    found = fitted.explain_node(i)
+    best = int(found.scores.argmax())
+    lines = [
+        f"{fitted.classes_[best]}, with a score of {float(found.scores[best]):+.3g} against the "
+        "mean of all classes, of which",
+        f"  {float(found.bias[best]):+.3g} any row has",
+        f"  {float(found.own[best]):+.3g} its own features add",
+        f"  {float(found.learned[:, best].sum()):+.3g} come over learned edges",
+        f"  {float(found.given[:, best].sum()):+.3g} come over given edges",
+        "from these rows most:",
+    ]
+    moved = (found.learned + found.given)[:, best]
+    order = moved.abs().argsort(descending=True)[:top].tolist()
+    names = [rows["ids"][int(found.neighbors[k])] for k in order]
+    width = max((len(name) for name in names), default=0)
+    for k, name in zip(order, names, strict=True):
+        kinds = [
+            kind
+            for kind, part in (("learned", found.learned), ("given", found.given))
+            if part[k].any()
+        ]
+        of = fitted.transduction_[int(found.neighbors[k])]
+        lines.append(f"  {name:<{width}} {float(moved[k]):+.3g} ({' and '.join(kinds)}; {of})")
+    return lines
+
+
+def suggest(
+    model: Model,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many rows.")] = 10,
+) -> None:
+    """Print the rows whose labels would help most, the best first.
+
+    jlgcn suggest wines-model -n 5
+    """
+    with _plain_errors():
+        fitted, rows = _load(model)
+        suggested = fitted.suggest_labels(number)
+    for row in suggested.tolist():
+        typer.echo(rows["ids"][row])
 
 
 def compare(

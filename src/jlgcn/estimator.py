@@ -19,7 +19,13 @@ from torch import Tensor
 from jlgcn.data import FeatureScaler
 from jlgcn.data.scaling import Kind
 from jlgcn.graphs import EdgeList, SparseGraph, as_graph, strongest_edges
-from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, EdgeExplanation, fit_closed_form
+from jlgcn.nn import (
+    ClosedFormJLGCN,
+    ClosedFormOptions,
+    EdgeExplanation,
+    NodeExplanation,
+    fit_closed_form,
+)
 from jlgcn.ops import SparseFeatures
 from jlgcn.saved_model import (
     damaged,
@@ -208,11 +214,26 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
         """
         check_is_fitted(self, "model_")
-        x = self.model_.candidates.x
-        for row in (i, j):
-            if not 0 <= row < x.shape[0]:
-                raise ValueError(f"rows are numbered 0 to {x.shape[0] - 1}, but one is {row}")
-        return self.model_.explain_edge(_row(x, i), _row(x, j), layer)
+        first, second = (self.model_.candidates.features_of(self._number(row)) for row in (i, j))
+        return self.model_.explain_edge(first, second, layer)
+
+    def explain_node(self, i: int) -> NodeExplanation:
+        """Return which neighbours moved the prediction of a row of `fit`.
+
+        Scores are in the order of :attr:`classes_`. See
+        :meth:`jlgcn.nn.ClosedFormJLGCN.explain_node`.
+        """
+        check_is_fitted(self, "model_")
+        return self.model_.explain_node(self._number(i))
+
+    def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
+        """Return the rows of `fit` whose labels would tell most about all others, the best first.
+
+        See :meth:`jlgcn.nn.ClosedFormJLGCN.suggest_labels`.
+        """
+        check_is_fitted(self, "model_")
+        rows: NDArray[np.int64] = self.model_.suggest_labels(n).numpy()
+        return rows
 
     def important_features(self, layer: int = -1) -> list[tuple[str, float]]:
         """Return features and what they add to the squared distance of two rows, the largest first.
@@ -279,6 +300,12 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _number(self, row: int) -> int:
+        last = len(self.transduction_) - 1
+        if not 0 <= row <= last:
+            raise ValueError(f"rows are numbered 0 to {last}, but one is {row}")
+        return int(row)
 
     def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
         dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
@@ -357,9 +384,3 @@ def _as_edges(edges: ArrayLike, num_new: int, num_old: int) -> Tensor:
                 "rows, the second those of fit"
             )
     return pairs
-
-
-def _row(x: Tensor | SparseFeatures, i: int) -> Tensor:
-    if isinstance(x, Tensor):
-        return x[i]
-    return torch.from_numpy(x.to_scipy()[[i]].toarray()[0])

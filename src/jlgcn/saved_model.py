@@ -99,6 +99,8 @@ def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[st
         "spread": model.spread,
         "weight": model.weight,
         "bias": model.bias,
+        "train": model.train,
+        "labels": model.labels,
     }
     if isinstance(candidates.x, SparseFeatures):
         x = candidates.x
@@ -182,6 +184,12 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
     for name, shape in shapes.items():
         if tuple(tensors[name].shape) != shape:
             raise ValueError(f"{name} has the shape {tuple(tensors[name].shape)}, not {shape}")
+    train, labels = tensors["train"], tensors["labels"]
+    for name, numbers, end in (("train", train, num_nodes), ("labels", labels, num_classes)):
+        if numbers.shape != train.shape or not numbers.numel():
+            raise ValueError(f"{name} has the shape {tuple(numbers.shape)}")
+        if not 0 <= int(numbers.min()) <= int(numbers.max()) < end:
+            raise ValueError(f"{name} goes from {int(numbers.min())} to {int(numbers.max())}")
     if x.shape[1] != num_features or not layers:
         raise ValueError("the metric is not one of these features")
     return ClosedFormJLGCN(
@@ -195,6 +203,8 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
         spread=tensors["spread"],
         weight=tensors["weight"],
         bias=tensors["bias"],
+        train=train,
+        labels=labels,
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -8,6 +10,7 @@ from jlgcn import SparseGraph
 from jlgcn.data import FeatureScaler
 from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, fit_closed_form, ridge
 from jlgcn.nn.candidates import Candidates, GraphChoice
+from jlgcn.nn.suggest import most_telling_rows
 from jlgcn.ops import SparseFeatures
 from jlgcn.recipes.claim_data import load_claim
 from tests.brute import F64, largest_difference
@@ -177,3 +180,64 @@ def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() ->
     )
     assert first > 0.66
     assert last > first + 0.01
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_a_nodes_scores_are_the_sum_of_itself_and_its_neighbours(decay: float) -> None:
+    x, y = blobs()
+    x = x.double()
+    graph = edges_within(y, 100).to(dtype=F64)
+    options = replace(FIXED, given_decay=decay, tolerance=1e-12)
+    model = fit_closed_form(x, graph, y, torch.arange(15), options=options)
+    centred = model.logits - model.logits.mean(-1, keepdim=True)
+    joined, given = model.graph.to_dense(), graph.to_dense()
+    for node in (0, 40, 89):
+        found = model.explain_node(node)
+        assert largest_difference(found.scores, centred[node]) < 1e-9
+        total = found.bias + found.own + found.learned.sum(0) + found.given.sum(0)
+        assert largest_difference(total, found.scores) < 1e-12
+        is_neighbor = joined[node] > 0
+        is_neighbor[node] = False
+        assert torch.equal(found.neighbors, is_neighbor.nonzero().flatten())
+        # What comes over given edges comes over these alone, and so with learned ones.
+        assert torch.equal(found.given.any(-1), given[node, found.neighbors] > 0)
+        learned = model.layers[-1].learned.to_dense()
+        assert torch.equal(found.learned.any(-1), learned[node, found.neighbors] > 0)
+    assert "own features" in repr(found)
+
+
+def test_without_a_neighbour_over_an_edge_its_part_is_gone() -> None:
+    """The equation again, solved by hand: scores without node j's term miss just that term."""
+    x, y = blobs(30)
+    x = x.double()
+    options = replace(FIXED, tolerance=1e-12)
+    model = fit_closed_form(x, None, y, torch.arange(15), options=options)
+    found = model.explain_node(20)
+    total, degree = model.graph.to_dense(), model.graph.degree()
+    classifier = model.weight - model.weight.mean(-1, keepdim=True)
+    walk = 1 - options.restart
+    for place, neighbor in enumerate(found.neighbors.tolist()):
+        step = walk * total[20, neighbor] / (degree[20] * degree[neighbor]).sqrt()
+        spread = step * model.spread[neighbor] / (1 - walk / degree[20])
+        expected = spread / degree[20].sqrt() @ classifier
+        assert largest_difference(found.learned[place], expected) < 1e-12
+    assert not found.given.any()
+
+
+def test_the_most_telling_rows_shrink_the_variance_most() -> None:
+    x = torch.randn(40, 3, dtype=F64)
+    known = torch.tensor([4, 7])
+    inputs = functional.pad(x / x.norm(dim=-1).mean(), (0, 1), value=1.0)
+
+    def variance(rows: list[int]) -> float:
+        labeled = inputs[rows]
+        inverse = torch.linalg.inv(labeled.mT @ labeled + 0.03 * torch.eye(4, dtype=F64))
+        return float(((inputs @ inverse) * inputs).sum())
+
+    rows = known.tolist()
+    for chosen in most_telling_rows(x, known, 5).tolist():
+        options = [row for row in range(40) if row not in rows]
+        assert chosen == min(options, key=lambda row: variance([*rows, row]))
+        rows.append(chosen)
+    with pytest.raises(ValueError, match="38 rows have no label, so 1 to 38 can be suggested"):
+        most_telling_rows(x, known, 39)

@@ -7,7 +7,7 @@ from jlgcn.nn.closed_form import (
     fit_closed_form,
 )
 from jlgcn.nn.conv import JLGCNConv
-from jlgcn.nn.explain import EdgeExplanation, explain_edge, feature_importance
+from jlgcn.nn.explain import EdgeExplanation, NodeExplanation, explain_edge, feature_importance
 from jlgcn.nn.graph_classifier import (
     GraphOutput,
     JLGCNGraphClassifier,
@@ -33,6 +33,7 @@ __all__ = [
     "JLGCNOptions",
     "JLGCNOutput",
     "LogitsOnly",
+    "NodeExplanation",
     "explain_edge",
     "feature_importance",
     "fit_closed_form",

@@ -134,6 +134,19 @@ class Candidates:
             weight = torch.cat([weight, (-choice.given_decay * known).exp()])
         return row, col, weight
 
+    def weighted_given(self, metric: Tensor, decay: float) -> SparseGraph | None:
+        """Return the given graph with the weights it has under a metric, if there is one."""
+        if self.given is None:
+            return None
+        weight = self._given_weight(self.x @ metric, decay)
+        return SparseGraph.from_pattern(self.given.pattern, weight)
+
+    def features_of(self, node: int) -> Tensor:  # (in_channels,)
+        """Return the features of one node, dense."""
+        if isinstance(self.x, Tensor):
+            return self.x[node]
+        return torch.from_numpy(self.x.to_scipy()[[node]].toarray()[0])
+
     def _learned_distance(self, z: Tensor) -> Tensor:
         """Return the candidates' distances under a metric, some rows at a time."""
         size = max(1, _CHUNK_ENTRIES // max(1, self.index.shape[1] * z.shape[1]))

@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from jlgcn.graphs import SparseGraph, diffuse
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
-from jlgcn.nn.explain import EdgeExplanation, mean_contributions, take_apart
+from jlgcn.nn.explain import EdgeExplanation, NodeExplanation, mean_contributions, take_apart
 from jlgcn.nn.ridge import fit_ridge
+from jlgcn.nn.suggest import most_telling_rows
 from jlgcn.ops import principal_directions
 
 T = TypeVar("T")
@@ -114,6 +115,8 @@ class ClosedFormJLGCN:
         spread: features after spreading over `graph`, (N, num_components).
         weight: of the classifier, (num_components, num_classes).
         bias: of the classifier, (num_classes,).
+        train: nodes that were learned from, (M,), int64.
+        labels: their classes, (M,), int64.
     """
 
     options: ClosedFormOptions
@@ -126,6 +129,8 @@ class ClosedFormJLGCN:
     spread: Tensor
     weight: Tensor
     bias: Tensor
+    train: Tensor
+    labels: Tensor
 
     @property
     def logits(self) -> Tensor:
@@ -195,6 +200,70 @@ class ClosedFormJLGCN:
         """
         metric = self.layers[layer].metric
         return take_apart(first, second, metric, 1 / self.candidates.unit)
+
+    @torch.no_grad()
+    def explain_node(self, node: int) -> NodeExplanation:
+        r"""Take the scores of a node apart: itself, and each neighbour over each kind of edge.
+
+        The spread features of node i satisfy the equation of :meth:`predict`, so that its scores
+        are a sum over its neighbours j, with W the classifier:
+
+        .. math:: \Big(\alpha x_i + (1 - \alpha) \sum_{j \ne i}
+            \frac{a_{ij}}{\sqrt{d_i d_j}} h_j \Big)
+            \frac{W}{\sqrt{d_i} \, (1 - (1 - \alpha) a_{ii} / d_i)} + b
+
+        Args:
+            node: which node.
+
+        Returns:
+            An exact explanation of the scores that the equation asks for. They are
+            :attr:`logits` up to the tolerance of the spreading.
+
+        Cost: the weights of all given edges, and num_components·num_classes FLOP a neighbour.
+        """
+        neighbors, weight = self.graph.row(node)
+        is_self = neighbors == node
+        degree, walk = self.graph.degree(), 1 - self.options.restart
+        # All but the node itself, on the right of the equation; what is on its left divides.
+        divisor = degree[node].sqrt() * (1 - walk * weight[is_self].sum() / degree[node])
+        classifier = (self.weight - self.weight.mean(-1, keepdim=True)) / divisor
+        step = walk / (degree[node] * degree[neighbors]).sqrt()
+        message = step.unsqueeze(-1) * (self.spread[neighbors] @ classifier)
+        by_learned, by_given = torch.zeros_like(message), torch.zeros_like(message)
+        ends, weight = self.layers[-1].learned.row(node)
+        place = torch.searchsorted(neighbors, ends)
+        by_learned[place] = (self.learned_scale * weight).unsqueeze(-1) * message[place]
+        given = self.candidates.weighted_given(self.layers[-1].metric, self.choice.given_decay)
+        if given is not None:
+            ends, weight = given.row(node)
+            place = torch.searchsorted(neighbors, ends)
+            by_given[place] = weight.unsqueeze(-1) * message[place]
+        start = self.options.restart * (self.candidates.features_of(node) @ self.projection)
+        bias, own = self.bias - self.bias.mean(), start @ classifier
+        by_learned, by_given = by_learned[~is_self], by_given[~is_self]
+        return NodeExplanation(
+            scores=bias + own + by_learned.sum(0) + by_given.sum(0),
+            bias=bias,
+            own=own,
+            neighbors=neighbors[~is_self],
+            learned=by_learned,
+            given=by_given,
+        )
+
+    @torch.no_grad()
+    def suggest_labels(self, num: int) -> Tensor:  # (num,), int64
+        """Return the nodes whose labels would tell most about all others, the best first.
+
+        See :func:`jlgcn.nn.suggest.most_telling_rows`: a label is worth what it takes away from the
+        variance of all predictions, so that it is asked for where many nodes are, and where no
+        label is yet.
+
+        Args:
+            num: how many.
+
+        Cost: num products of (N, num_components) with a square matrix.
+        """
+        return most_telling_rows(_leveled(self.spread, self.graph.degree()), self.train, num)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)
@@ -285,6 +354,8 @@ def fit_closed_form(
         spread=solved.spread,
         weight=solved.weight,
         bias=solved.bias,
+        train=train,
+        labels=y[train],
     )
 
 
