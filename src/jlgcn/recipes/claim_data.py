@@ -69,6 +69,11 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+def has_public_split(dataset: str) -> bool:
+    """Return whether all seeds have the same test nodes."""
+    return dataset in _CITATIONS or dataset in _ATTACKED
+
+
 def load_claim(
     setting: str, dataset: str, *, seed: int, root: Path | None = None, develops: bool = False
 ) -> NodeData:

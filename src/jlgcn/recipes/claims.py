@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jlgcn.recipes.claim_data import SETTINGS
+from jlgcn.recipes.claim_data import SETTINGS, has_public_split
 from jlgcn.recipes.claim_experiment import BASELINES, OURS, ClaimExperiment
 from jlgcn.recipes.recipe import Recipe, Variant
 
@@ -12,8 +12,13 @@ _NOTES = (
     "number of times the method had been frozen",
     "validation nodes choose what the closed form leaves open, and among twelve settings of every "
     "network",
+    "nothing in the closed form is random: where the split is public and nothing is taken away, "
+    "one run says what ten would",
     "figures of others are quoted from their papers; not all of them chose by validation alone",
 )
+
+# Nothing in these is random, so that on a public split one run says all.
+_EXACT = ("best", "given only", "learned only", "plain knn", "logistic regression")
 
 #: What others publish, in percent, by setting and data.
 _QUOTED: dict[tuple[str, str], tuple[tuple[str, float], ...]] = {
@@ -54,7 +59,7 @@ def _claim(setting: str, dataset: str) -> Recipe[ClaimExperiment]:
             Variant(
                 model,
                 ClaimExperiment(setting=setting, dataset=dataset, model=model),
-                seeds=_num_seeds(dataset, model),
+                seeds=_num_seeds(setting, dataset, model),
             )
             for model in (*OURS, *BASELINES)
             if model not in skipped
@@ -64,7 +69,11 @@ def _claim(setting: str, dataset: str) -> Recipe[ClaimExperiment]:
     )
 
 
-def _num_seeds(dataset: str, model: str) -> int:
-    if dataset == "pubmed":
+def _num_seeds(setting: str, dataset: str, model: str) -> int:
+    takes_away = SETTINGS[setting].edges_missing % 1 > 0 or SETTINGS[setting].labels_missing > 0
+    is_random = model not in _EXACT or takes_away or not has_public_split(dataset)
+    if not is_random:
+        return 1  # all seeds would be this one
+    if dataset in ("pubmed", "debian_packages"):
         return 3
     return 10 if model == "best" else 5

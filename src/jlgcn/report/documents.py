@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from jlgcn.report.summary import METRICS
 from jlgcn.report.tables import percent, recorded_tables
 
 _BLOCK = re.compile(
@@ -36,7 +37,9 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
     """
     tables = recorded_tables(rows)
     figures = {
-        (row["recipe"], row["variant"], row["protocol"]): percent(row["mean"]) for row in rows
+        (row["recipe"], row["variant"], row["protocol"]): percent(row["mean"])
+        for row in rows
+        if row["metric"] == METRICS[row["protocol"]]
     }
 
     def table(match: re.Match[str]) -> str:

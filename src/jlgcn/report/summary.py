@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jlgcn.recipes import RECIPES, Recipe, experiment_key
+from jlgcn.report.paired import ahead
 from jlgcn.train.result import mean_and_interval
 
 #: How an accuracy is chosen, and what a record calls it.
@@ -13,6 +14,10 @@ METRICS = {"honest": "test_accuracy", "authors": "best_test_accuracy"}
 
 #: Accuracies on clouds without some of their points; the share stands behind it.
 MISSING = "accuracy_missing"
+
+
+#: How far the first variant of a claim is ahead of another.
+AHEAD = "best_ahead_by"
 
 
 def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -29,6 +34,8 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         Rows of recipe, variant, protocol, metric, mean, low, high, seeds and published. Accuracies
         lie between 0 and 1, as they were recorded, but `published` is in percent, as in the paper.
+        Of claims there are differences, too: of the first variant and each other,
+        see :func:`jlgcn.report.paired.ahead`.
     """
     by_key: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
@@ -36,6 +43,7 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     used = set()
     for recipe in RECIPES.values():
+        best = by_key.get(experiment_key(recipe.variants[0].experiment.configuration()), [])
         for variant in recipe.variants:
             key = experiment_key(variant.experiment.configuration())
             used.add(key)
@@ -44,6 +52,8 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             protocol = "authors" if variant.experiment.model == "jlgcn" else "honest"
             published = {protocol: variant.published}
             rows += _rows(recipe.name, variant.name, by_key.get(key, []), published)
+            if recipe.name.startswith("claims/") and variant.name != recipe.variants[0].name:
+                rows += _ahead(recipe.name, variant.name, best, by_key.get(key, []))
     for key, group in by_key.items():
         if key not in used:
             rows += _rows(group[0]["recipe"], group[0]["variant"], group, {})
@@ -58,6 +68,16 @@ def recorded_recipes(rows: Iterable[dict[str, Any]]) -> list[Recipe[Any]]:
         for recipe in RECIPES.values()
         if any((recipe.name, variant.name) in found for variant in recipe.variants)
     ]
+
+
+def _ahead(
+    recipe: str, variant: str, best: list[dict[str, Any]], lines: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    difference = ahead(best, lines) if best and lines else None
+    if difference is None:
+        return []
+    name = {"recipe": recipe, "variant": variant, "protocol": "honest", "metric": AHEAD}
+    return [name | difference | {"published": None}]
 
 
 def _rows(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jlgcn.recipes import RECIPES, Recipe
-from jlgcn.report.summary import METRICS, MISSING, recorded_recipes
+from jlgcn.report.summary import AHEAD, METRICS, MISSING, recorded_recipes
 
 #: What a table shows between the published figure and the number of seeds, and its metric.
 _COLUMNS = {"best test epoch": METRICS["authors"], "selected by validation": METRICS["honest"]}
@@ -18,7 +18,7 @@ _CLOUD_COLUMNS = {
     "0.75 missing": f"{MISSING} 0.75",
     "0.9 missing": f"{MISSING} 0.9",
 }
-_CLAIM_COLUMNS = {"selected by validation": METRICS["honest"]}
+_CLAIM_COLUMNS = {"selected by validation": METRICS["honest"], "best is ahead by": AHEAD}
 
 Row = dict[str, Any]
 
@@ -46,12 +46,13 @@ def with_interval(row: Row | None) -> str:
     """
     if row is None:
         return ""
-    if row["low"] is None:
-        return percent(row["mean"])
-    return f"{percent(row['mean'])} ({_interval(row)})"
+    mean = f"{'+' if row.get('metric') == AHEAD and row['mean'] > 0 else ''}{percent(row['mean'])}"
+    return mean if row["low"] is None else f"{mean} ({_interval(row)})"
 
 
 def _interval(row: Row) -> str:
+    if row.get("metric") == AHEAD:
+        return f"{percent(row['low'])} to {percent(row['high'])}"
     # Of a few seeds far apart, a Student-t interval leaves what an accuracy can be.
     return f"{percent(max(0.0, row['low']))} to {percent(min(1.0, row['high']))}"
 

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jlgcn.report.paired import ahead
+
+
+def line(seed: int, right: np.ndarray, *, keeps: bool = True) -> dict[str, Any]:
+    bits = {"correct": np.packbits(right).tobytes().hex(), "num_test": len(right)}
+    return {"seed": seed, "test_accuracy": float(right.mean())} | (bits if keeps else {})
+
+
+def draw(seed: int, share: float, size: int = 1003) -> np.ndarray:
+    return np.random.default_rng(seed).random(size) < share
+
+
+def test_other_splits_are_paired_by_seed() -> None:
+    ours = [line(seed, draw(seed, 0.8), keeps=False) for seed in range(4)]
+    theirs = [line(seed, draw(seed, 0.7), keeps=False) for seed in range(1, 6)]
+    found = ahead(ours, theirs)
+    assert found is not None
+    difference = [ours[s]["test_accuracy"] - theirs[s - 1]["test_accuracy"] for s in (1, 2, 3)]
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(difference), scipy.stats.sem(difference))
+    assert found["mean"] == pytest.approx(np.mean(difference))
+    assert (found["low"], found["high"]) == pytest.approx((low, high))
+    assert found["seeds"] == 3
+    assert ahead(ours[:1], theirs[:1]) is None
+
+
+def test_methods_without_chance_are_paired_by_node() -> None:
+    first, second = draw(0, 0.8), draw(1, 0.7)
+    found = ahead([line(0, first)], [line(0, second)])
+    assert found is not None
+    difference = first.astype(float) - second
+    half = 1.96 * difference.std(ddof=1) / math.sqrt(1003)
+    assert found["mean"] == pytest.approx(difference.mean())
+    assert found["high"] - found["mean"] == pytest.approx(half)
+    # The same answers: no difference, whatever seeds there are.
+    assert ahead([line(0, first)], [line(3, first)]) == {
+        "mean": 0.0,
+        "low": 0.0,
+        "high": 0.0,
+        "seeds": 1,
+    }
+
+
+def test_chance_in_training_widens_the_interval() -> None:
+    ours = [line(0, draw(0, 0.8))]
+    theirs = [line(seed, draw(seed, 0.7)) for seed in range(5)]
+    found = ahead(ours, theirs)
+    assert found is not None
+    share = np.mean([draw(seed, 0.7) for seed in range(5)], axis=0)
+    nodes = 1.96 * scipy.stats.sem(draw(0, 0.8) - share)
+    seeds = scipy.stats.t.ppf(0.975, 4) * scipy.stats.sem([r["test_accuracy"] for r in theirs])
+    assert found["high"] - found["mean"] == pytest.approx(math.hypot(nodes, seeds))
+    assert found["mean"] == pytest.approx((draw(0, 0.8) - share).mean())
