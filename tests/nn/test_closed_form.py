@@ -98,6 +98,14 @@ def test_labels_find_out_that_a_graph_is_wrong() -> None:
     assert accuracy(model, y) > accuracy(trusting, y)
 
 
+def test_scores_of_left_out_labels_have_the_loss_that_chose_the_penalty() -> None:
+    x, y = blobs(60)
+    train = torch.arange(12)
+    *_, loss = ridge.fit_ridge(x, y, train, None, 3)
+    scores = ridge.leave_one_out(x, y, train, 3)
+    assert float(functional.cross_entropy(scores, y[train])) == loss
+
+
 @pytest.mark.parametrize("penalty", [0.1, 1.0])
 def test_left_out_labels_are_those_of_fits_without_them(
     monkeypatch: pytest.MonkeyPatch, penalty: float
