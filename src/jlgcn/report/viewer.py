@@ -81,6 +81,12 @@ def viewer(name: str, clouds: list[dict[str, Any]]) -> str:
         name: id of the element.
         clouds: what :func:`jlgcn.recipes.cloud_experiment.point_weights` returned.
     """
-    # "</" would end the script, and may stand in a class name.
-    data = json.dumps(clouds).replace("</", "<\\/")
-    return _HTML.replace("NAME", name).replace("DATA", data)
+    return _HTML.replace("NAME", name).replace("DATA", script_json(clouds))
+
+
+def script_json(data: Any) -> str:  # noqa: ANN401
+    """Return JSON to stand within a script element, whatever names it holds.
+
+    "</script" would end the element and "<!--" change how its end is read: no "<" is left.
+    """
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
