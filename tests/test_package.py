@@ -28,6 +28,7 @@ LAYERS = (
         "report",
         "doctor",
         "cli_data",
+        "cli_report",
         "cli",
         "__main__",
     ),

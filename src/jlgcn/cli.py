@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +9,7 @@ import typer
 
 import jlgcn
 from jlgcn.cli_data import compare, edges, explain, fit, predict, suggest
+from jlgcn.cli_report import report
 
 if TYPE_CHECKING:
     from jlgcn.recipes import Experiment, Recipe, Variant
@@ -22,14 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Format(StrEnum):
-    """How a report is printed."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
 
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='See "jlgcn list".')]
@@ -197,78 +188,6 @@ def record(
 
 
 @app.command()
-def report(
-    results: Annotated[Path, typer.Option(help="Folder of records.")] = Path("results"),
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page, tables and figures into this folder instead."),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Fail if a marked number in a document differs.")
-    ] = False,
-    renew: Annotated[
-        bool, typer.Option("--renew", help="Bring marked numbers in documents up to date.")
-    ] = False,
-    document: Annotated[
-        list[Path] | None,
-        typer.Option(help="A document, in place of README.md and docs/*.md; may be repeated."),
-    ] = None,
-) -> None:
-    """Print means over seeds with 95 % intervals, beside the published numbers.
-
-    "honest" is the epoch that validation selected; "authors" the best epoch on the test nodes,
-    which nobody can know in advance: it is there to compare with the paper, and for nothing else.
-
-    With --out, "index.html" in that folder has everything on one page that needs no network.
-    """
-    from jlgcn.report import (
-        differences,
-        renewed,
-        rows_as_csv,
-        summarize,
-        summary_table,
-        write_report,
-    )
-    from jlgcn.train.result import read_records
-
-    rows = summarize(read_records(results))
-    if not rows:
-        typer.echo(
-            f"no records below {results}; train with: jlgcn run RECIPE, then: jlgcn record",
-            err=True,
-        )
-        raise typer.Exit(1)
-    if out is not None:
-        typer.echo(f"written: {write_report(rows, results, out)}")
-    documents = document or [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
-    wrong = []
-    try:
-        for path in documents if check or renew else []:
-            found = differences(path.read_text(), rows)
-            if found and renew:
-                path.write_text(renewed(path.read_text(), rows))
-                typer.echo(f"renewed: {path}")
-            elif found:
-                wrong += [f"{path}: {line}" for line in found]
-    except (OSError, ValueError) as problem:
-        typer.echo(f"Error: {problem}", err=True)
-        raise typer.Exit(1) from None
-    if wrong:
-        typer.echo(
-            "\n".join([*wrong, "bring them up to date with: jlgcn report --renew"]), err=True
-        )
-        raise typer.Exit(1)
-    if out is None and not check and not renew:
-        printers = {
-            Format.json: lambda: json.dumps(rows, indent=2),
-            Format.csv: lambda: rows_as_csv(rows).rstrip(),
-            Format.table: lambda: summary_table(rows),
-        }
-        typer.echo(printers[form]())
-
-
-@app.command()
 def doctor(
     device: Annotated[
         str | None,
@@ -386,7 +305,7 @@ def _echo_result(result: dict[str, Any]) -> None:
     )
 
 
-for _command in (fit, predict, edges, explain, suggest, compare):
+for _command in (fit, predict, edges, explain, suggest, compare, report):
     app.command()(_command)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jlgcn.estimator import JLGCNClassifier
 
 # What the estimator does not know of a table: kept beside it.
-_ROWS = "rows.json"
+ROWS = "rows.json"
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV or Parquet file.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help='A folder that "fit" wrote.')]
@@ -65,7 +65,7 @@ def fit(
     """
     from jlgcn.estimator import JLGCNClassifier
 
-    with _plain_errors():
+    with plain_errors():
         found, labels = _labelled(table, id_column, label, drop)
         graph = None if edges is None else _graph(edges, found.ids)
         model = JLGCNClassifier(scaler=scaler).fit(_features(found), labels, graph)  # type: ignore[arg-type]
@@ -77,14 +77,17 @@ def fit(
         "drop": drop or [],
         "feature_names": found.feature_names,
     }
-    (out / _ROWS).write_text(json.dumps(document))
+    (out / ROWS).write_text(json.dumps(document))
     known = int((labels != "").sum())
     typer.echo(
         f"{len(found.ids):,} rows, {len(found.feature_names):,} features, {known:,} labels of "
         f"{len(model.classes_)} classes; each row is joined with its {model.choice_.num_neighbors} "
         f"nearest. Written to {out}."
     )
-    typer.echo(f'Next: "jlgcn predict {out} TABLE", "jlgcn edges {out} --out edges.graphml".')
+    typer.echo(
+        f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '
+        f'"jlgcn edges {out} --out edges.graphml".'
+    )
 
 
 def predict(
@@ -100,7 +103,7 @@ def predict(
 
     jlgcn predict wines-model new_wines.csv --out classes.csv
     """
-    with _plain_errors():
+    with plain_errors():
         fitted, rows = _load(model)
         if table is None:
             ids, probability = rows["ids"], fitted.label_distributions_
@@ -138,7 +141,7 @@ def edges(
     """
     from jlgcn.data.export import write_edges
 
-    with _plain_errors():
+    with plain_errors():
         fitted, rows = _load(model)
         found = fitted.edges(layer, top_k=top_k)
         write_edges(found, out, rows["ids"])
@@ -161,7 +164,7 @@ def explain(
 
     jlgcn explain wines-model barolo-1971
     """
-    with _plain_errors():
+    with plain_errors():
         fitted, rows = _load(model)
         if second is None:
             lines = _why_a_class(fitted, rows, _place(model, rows, first), top)
@@ -230,7 +233,7 @@ def suggest(
 
     jlgcn suggest wines-model -n 5
     """
-    with _plain_errors():
+    with plain_errors():
         fitted, rows = _load(model)
         suggested = fitted.suggest_labels(number)
     for row in suggested.tolist():
@@ -253,7 +256,7 @@ def compare(
     from jlgcn.comparison import compare as compare_ways
     from jlgcn.estimator import JLGCNClassifier
 
-    with _plain_errors():
+    with plain_errors():
         found, labels = _labelled(table, id_column, label, drop)
         graph = None if edges is None else _graph(edges, found.ids)
         estimator = JLGCNClassifier(scaler=scaler)  # type: ignore[arg-type]
@@ -264,7 +267,7 @@ def compare(
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Show warnings of the readers, and end with a line instead of a trace."""
     import warnings
 
@@ -349,8 +352,8 @@ def _load(model: Path) -> tuple[JLGCNClassifier, dict[str, Any]]:
     from jlgcn.estimator import JLGCNClassifier
 
     fitted = JLGCNClassifier.from_pretrained(model)
-    path = model / _ROWS
+    path = model / ROWS
     if not path.exists():
-        raise ValueError(f'{model} has no {_ROWS}; fit it with "jlgcn fit", which writes one')
+        raise ValueError(f'{model} has no {ROWS}; fit it with "jlgcn fit", which writes one')
     rows: dict[str, Any] = json.loads(path.read_text())
     return fitted, rows

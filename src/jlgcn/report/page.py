@@ -19,7 +19,8 @@ from jlgcn.train.result import read_kept
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = """
+#: Of every page.
+STYLE = """
 :root { color-scheme: light; --line: #d8dde3; --ink: #1d2733; --soft: #5b6876; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 1rem 1.2rem 4rem; color: var(--ink);
@@ -99,7 +100,7 @@ def page(rows: Sequence[dict[str, Any]], figures: dict[str, Figure], results: Pa
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>JLGCN, reproduced</title>
-<style>{_STYLE}</style>
+<style>{STYLE}</style>
 </head>
 <body>
 <h1>JLGCN, reproduced</h1>

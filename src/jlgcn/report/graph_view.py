@@ -1,0 +1,296 @@
+"""A learned graph to look at: a map of its rows, their edges, and the features behind each edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from jlgcn.estimator import JLGCNClassifier
+from jlgcn.graphs import SparseGraph
+from jlgcn.ops import SparseFeatures
+from jlgcn.report.held_out import label_codes
+
+#: Colours of classes that can be told apart on white and on black; other classes are gray.
+COLORS = (
+    *("#3b82c4", "#e0862a", "#3f9e57", "#d1495b", "#8e63c7"),
+    *("#a9745b", "#d874b4", "#9a9a23", "#22a3ad", "#6c7fd8"),
+)
+OTHER_COLOR = "#8a8f96"
+
+#: What the script fills; DATA is what :func:`graph_view` returned.
+GRAPH_HTML = """<div id="graph">
+<p class="tools"><label>find a row <input class="find" type="search" size="12"></label>
+<span class="missing" role="status" hidden>is not drawn</span>
+<label><input class="learned" type="checkbox" checked> learned edges</label>
+<label><input class="given" type="checkbox" checked> given edges</label>
+<span><button class="in" aria-label="nearer">+</button>
+<button class="out" aria-label="farther">−</button>
+<button class="whole">whole</button></span></p>
+<div class="sides"><div class="stage">
+<canvas role="img" aria-label="rows and the edges among them, coloured by class"></canvas>
+<div class="tip" hidden></div></div>
+<div class="panel" aria-live="polite"></div></div>
+<script type="application/json" id="graph-data">DATA</script>
+</div>
+"""
+
+_MAX_ROWS = 2000
+_LISTED = 8  # heaviest edges of a row that are listed, of each kind
+_DRAWN = 3  # of these, those that are drawn before a row is chosen
+_FEATURES = 6  # behind an edge
+_LAYOUT_STEPS = 200
+_START_WIDTH = 20.0
+_STEP = 0.3  # of the first; they grow shorter
+_STRANGERS = 10  # rows that push each end of an edge away, a step
+_CHUNK_ENTRIES = 2**22  # differences of features that are held at a time
+
+
+def graph_view(
+    model: JLGCNClassifier,
+    ids: Sequence[str],
+    feature_names: Sequence[str],
+    *,
+    max_rows: int = _MAX_ROWS,
+    progress: bool = False,
+) -> dict[str, Any]:
+    r"""Return what :func:`graph_script` draws: places of rows, edges, and what edges are made of.
+
+    Rows start in their order along the two longest directions of the spread features. Then
+    neighbours i, j pull each other and random rows push, in a few hundred steps:
+
+    .. math::
+        -\frac{2 a_{ij}}{1 + d^2} (p_i - p_j), \qquad
+        \frac{2}{(0.01 + d^2)(1 + d^2)} (p_i - p_j)
+
+    with d the distance on the map. Only who is near whom means something, not the axes.
+
+    Args:
+        model: a fitted estimator.
+        ids: names of its rows.
+        feature_names: names of its features.
+        max_rows: of more rows, labelled ones and those nearest to them are taken.
+        progress: show a bar.
+
+    Returns:
+        Lists as JSON has them. `edge.top` holds, for each edge, its largest features and what each
+        adds to the squared distance, as :meth:`JLGCNClassifier.explain_edge` has it.
+
+    Cost: the edges of the rows that are drawn, times a few hundred steps; and 4·in_channels FLOP a
+    class for every edge that is listed. Nothing grows with the square of the rows.
+
+    Example:
+        >>> X = np.array([[0.0], [0.1], [5.0], [5.1]])
+        >>> model = JLGCNClassifier().fit(X, [0, -1, 1, -1])
+        >>> graph_view(model, ["a", "b", "c", "d"], ["size"])["row"]["id"]
+        ['a', 'b', 'c', 'd']
+    """
+    learned, given = learned_and_given(model)
+    labels = label_codes(model)
+    total = learned * model.model_.learned_scale + given
+    rows = choose_rows(total, np.flatnonzero(labels >= 0), max_rows)
+    places = _layout(total[rows][:, rows], _start(model, rows), progress=progress)
+    near, known = learned[rows][:, rows].tocsr(), given[rows][:, rows].tocsr()
+    listed = scipy.sparse.triu(_heaviest(near, _LISTED) + _heaviest(known, _LISTED), 1).tocoo()
+    drawn = _heaviest(near, _DRAWN) + _heaviest(known, _DRAWN)
+    first, second = listed.row, listed.col
+    distance, top = _explained(model, rows[first], rows[second], progress=progress)
+    used = sorted({k for features in top for k, _ in features})
+    place = {k: number for number, k in enumerate(used)}
+    probability = model.label_distributions_[rows]
+    return {
+        "classes": [str(name) for name in model.classes_],
+        "colors": class_colors(model),
+        "features": [str(feature_names[k]) for k in used],
+        "row": {
+            "id": [str(ids[i]) for i in rows],
+            "x": _rounded(places[:, 0], 4),
+            "y": _rounded(places[:, 1], 4),
+            "class": probability.argmax(-1).tolist(),
+            "probability": _rounded(probability.max(-1), 3),
+            "label": labels[rows].tolist(),
+            "learned": learned[rows].astype(bool).sum(1).tolist(),
+            "given": given[rows].astype(bool).sum(1).tolist(),
+        },
+        "edge": {
+            "first": first.tolist(),
+            "second": second.tolist(),
+            "learned": _rounded(_entries(near, first, second), 3),
+            "given": _rounded(_entries(known, first, second), 3),
+            "drawn": (_entries(drawn, first, second) > 0).astype(int).tolist(),
+            "distance": _rounded(distance, 4),
+            "top": [[[place[k], float(f"{v:.3g}")] for k, v in features] for features in top],
+        },
+    }
+
+
+def graph_script() -> str:
+    """Return the script that draws, and answers to the mouse."""
+    return resources.files("jlgcn.report").joinpath("graph_view.js").read_text(encoding="utf-8")
+
+
+def learned_and_given(
+    model: JLGCNClassifier,
+) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:  # (N, N), (N, N)
+    """Return the last learned graph, and what the labels left of the given one; no self-loops."""
+    fitted = model.model_
+    metric, learned = fitted.layers[-1].metric, _as_scipy(fitted.layers[-1].learned)
+    given = fitted.candidates.weighted_given(metric, fitted.choice.given_decay)
+    return learned, scipy.sparse.csr_array(learned.shape) if given is None else _as_scipy(given)
+
+
+def choose_rows(
+    graph: scipy.sparse.csr_array,  # (N, N)
+    labeled: NDArray[np.int64],
+    max_rows: int,
+) -> NDArray[np.int64]:
+    """Return rows to draw: all of them, or labelled ones and those they are joined with most."""
+    num_rows = graph.shape[0]
+    if num_rows <= max_rows:
+        return np.arange(num_rows)
+    rng = np.random.default_rng(0)
+    is_chosen = np.zeros(num_rows, dtype=bool)
+    # So few at first that their neighbours have room beside them.
+    is_chosen[rng.permutation(labeled)[: max(1, max_rows // 4)]] = True
+    while (room := max_rows - int(is_chosen.sum())) > 0:
+        strength = np.where(is_chosen, 0.0, graph @ is_chosen.astype(np.float64))
+        best = np.argsort(-strength, kind="stable")[:room]
+        best = best[strength[best] > 0]
+        if not len(best):  # rows that nothing joins with what is chosen
+            best = rng.permutation(np.flatnonzero(~is_chosen))[:room]
+        is_chosen[best] = True
+    return np.flatnonzero(is_chosen)
+
+
+def class_colors(model: JLGCNClassifier) -> list[str]:
+    """Return a colour for each class, gray for those beyond the most frequent."""
+    counts = np.bincount(model.label_distributions_.argmax(-1), minlength=len(model.classes_))
+    colors = [OTHER_COLOR] * len(counts)
+    shown = np.argsort(-counts, kind="stable")[: len(COLORS)]
+    for color, place in zip(COLORS, sorted(shown.tolist()), strict=False):
+        colors[place] = color
+    return colors
+
+
+def _as_scipy(graph: SparseGraph) -> scipy.sparse.csr_array:
+    row, col = graph.edge_index.numpy()
+    is_edge = row != col
+    entries = graph.weight.numpy().astype(np.float64)[is_edge]
+    size = (graph.num_nodes, graph.num_nodes)
+    return scipy.sparse.csr_array((entries, (row[is_edge], col[is_edge])), shape=size)
+
+
+def _heaviest(graph: scipy.sparse.csr_array, count: int) -> scipy.sparse.csr_array:
+    """Return 1 for edges that are among the heaviest of either end."""
+    order = np.lexsort((-graph.data, np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))))
+    rank = np.arange(graph.nnz) - np.repeat(graph.indptr[:-1], np.diff(graph.indptr))
+    kept = graph.copy()
+    kept.data = np.zeros(graph.nnz)
+    kept.data[order[rank < count]] = 1.0
+    kept.eliminate_zeros()
+    return kept.maximum(kept.T).tocsr()
+
+
+def _entries(
+    graph: scipy.sparse.csr_array, row: NDArray[np.int64], col: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    if not len(row):
+        return np.zeros(0)
+    return np.asarray(graph.tocsr()[row, col], dtype=np.float64).ravel()
+
+
+def _start(model: JLGCNClassifier, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return rows in their order along the two longest directions of their spread features.
+
+    Their order, (len(rows), 2), not their place: a class far from all others would stay there, and
+    the others would share what room is left.
+    """
+    fitted = model.model_
+    spread = (fitted.spread / fitted.graph.degree().sqrt().unsqueeze(-1))[rows].double().numpy()
+    spread = spread - spread.mean(0)
+    _, vectors = np.linalg.eigh(spread.T @ spread)
+    found = spread @ vectors[:, ::-1][:, :2]
+    found = np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+    noise = np.random.default_rng(0).normal(size=found.shape)  # equal rows would never part
+    order = np.argsort(np.argsort(found + 1e-9 * noise, axis=0), axis=0)
+    centred: NDArray[np.float64] = _START_WIDTH * ((order + 0.5) / len(rows) - 0.5)
+    return centred
+
+
+def _layout(
+    graph: scipy.sparse.csr_array, places: NDArray[np.float64], *, progress: bool
+) -> NDArray[np.float64]:
+    """Move rows until neighbours are near each other, (n, 2); within -1 and 1."""
+    num_rows = len(places)
+    upper = scipy.sparse.triu(graph, 1).tocoo()
+    # Relative to the heaviest edges of both ends: rows in thin places are as near as others.
+    heaviest = np.maximum(graph.max(axis=1).toarray().ravel(), 1e-30)
+    share = upper.data / np.sqrt(heaviest[upper.row] * heaviest[upper.col])
+    rng = np.random.default_rng(0)
+    steps = range(_LAYOUT_STEPS if upper.nnz else 0)
+    for step in tqdm(steps, desc="map", disable=None if progress else True):
+        is_taken = rng.random(upper.nnz) < share
+        i, j = upper.row[is_taken], upper.col[is_taken]
+        pull = places[i] - places[j]
+        pull *= -2 / (1 + (pull**2).sum(1, keepdims=True))
+        ends = np.repeat(np.concatenate([i, j]), _STRANGERS)
+        push = places[ends] - places[rng.integers(num_rows, size=len(ends))]
+        square = (push**2).sum(1, keepdims=True)
+        push *= 2 / ((0.01 + square) * (1 + square))
+        moved = _summed(i, pull, num_rows) - _summed(j, pull, num_rows)
+        moved += _summed(ends, np.clip(push, -4, 4), num_rows)
+        length = np.linalg.norm(moved, axis=1, keepdims=True)
+        moved *= np.minimum(1, 4 / np.maximum(length, 1e-30))
+        places = places + _STEP * (1 - step / _LAYOUT_STEPS) * moved
+    # Axes mean nothing, so each fills the picture; a few rows that were pushed far out would make
+    # all others small.
+    low, high = np.quantile(places, (0.005, 0.995), axis=0)
+    middle, reach = (low + high) / 2, np.maximum((high - low) / 2, 1e-30)
+    within: NDArray[np.float64] = np.clip((places - middle) / reach, -1.05, 1.05)
+    return within
+
+
+def _summed(
+    index: NDArray[np.int64], values: NDArray[np.float64], size: int
+) -> NDArray[np.float64]:
+    columns = [np.bincount(index, values[:, axis], minlength=size) for axis in range(2)]
+    return np.stack(columns, axis=1)
+
+
+def _explained(
+    model: JLGCNClassifier, first: NDArray[np.int64], second: NDArray[np.int64], *, progress: bool
+) -> tuple[NDArray[np.float64], list[list[tuple[int, float]]]]:
+    """Return the squared distance of pairs and the features that add most to each, or take most.
+
+    :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
+    """
+    fitted = model.model_
+    metric, unit = fitted.layers[-1].metric.double(), fitted.candidates.unit
+    x = fitted.candidates.x
+    rows = x.to_scipy() if isinstance(x, SparseFeatures) else x.numpy()
+    size = max(1, _CHUNK_ENTRIES // metric.shape[0])
+    distances, top = [], []
+    starts = range(0, len(first), size)
+    for start in tqdm(starts, desc="edges explained", disable=None if progress else True):
+        pairs = slice(start, start + size)
+        difference = rows[first[pairs]] - rows[second[pairs]]
+        dense = difference.toarray() if scipy.sparse.issparse(difference) else difference
+        delta = torch.from_numpy(np.asarray(dense)).double()
+        added = delta * (delta / unit + (delta @ metric) @ metric.mT)
+        distances.append(added.sum(-1).numpy())
+        place = added.abs().topk(min(_FEATURES, added.shape[1])).indices
+        for columns, values in zip(place.tolist(), added.gather(1, place).tolist(), strict=True):
+            pair = zip(columns, values, strict=True)
+            top.append([(column, value) for column, value in pair if value != 0])
+    return np.concatenate(distances) if distances else np.zeros(0), top
+
+
+def _rounded(values: NDArray[np.floating], digits: int) -> list[float]:
+    """Return numbers to some significant digits, so that the page stays small."""
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]

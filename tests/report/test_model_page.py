@@ -1,0 +1,377 @@
+"""The page of a model: its numbers are the estimator's, and nothing on it runs but our script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from sklearn.datasets import load_digits, load_wine
+from sklearn.metrics import accuracy_score, f1_score
+from torch.nn import functional
+from typer.testing import CliRunner, Result
+
+from jlgcn import JLGCNClassifier, compare
+from jlgcn.cli import app
+from jlgcn.data import load_planetoid
+from jlgcn.report import HeldOut, held_out, write_model_page
+from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
+from tests.data.real import DATA, needs_data
+
+runner = CliRunner()
+HOSTILE = "</script><script>alert(1)</script>"
+VOID = {"meta", "input"}
+
+
+class Page(HTMLParser):
+    """A page, read strictly: every element that opens closes, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+        elif "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    @property
+    def view(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.scripts[0])
+        return found
+
+
+def wine(num_labels: int = 40) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    data = load_wine()
+    few = np.full(178, -1)
+    known = np.random.default_rng(0).choice(178, num_labels, replace=False)
+    few[known] = data.target[known]
+    return data.data, few, list(data.feature_names)
+
+
+@pytest.fixture(scope="module")
+def model() -> JLGCNClassifier:
+    x, few, _ = wine()
+    row = np.arange(0, 170, 2)
+    return JLGCNClassifier(n_layers=2).fit(x, few, np.array([[*row, *row + 3], [*row + 3, *row]]))
+
+
+@pytest.fixture(scope="module")
+def page(model: JLGCNClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "new" / "wine.html"
+    ids = [f"wine-{i}" for i in range(178)]
+    write_model_page(model, path, name="wines", ids=ids, feature_names=wine()[2])
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_whole_and_refers_to_nothing_outside(page: str) -> None:
+    read = Page(page)
+    for tag, attributes in read.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base"), tag
+        assert not {"src", "href", "srcset", "action"} & set(attributes), tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_the_page_may_run_its_own_script_only(page: str) -> None:
+    read = Page(page)
+    _, own = read.scripts
+    policy = next(a["content"] for _, a in read.elements if "http-equiv" in a)
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    assert policy is not None
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", own)
+
+
+def test_the_head_says_what_was_learned(page: str, model: JLGCNClassifier) -> None:
+    text = Page(page).text
+    for fact in ("rows 178", "features 13", "classes 3", "labelled rows 40", "given edges 85"):
+        assert fact in text
+    assert f"neighbours of a row {model.choice_.num_neighbors} the labels chose it" in text
+    assert " ".join(f"{entry['loss']:.3f}" for entry in model.history_) in text
+
+
+def test_scores_are_those_of_fits_that_never_saw_the_labels(model: JLGCNClassifier) -> None:
+    x, few, _ = wine()
+    scores = held_out(model, folds=5)
+    assert scores is not None
+    assert scores.num_folds == 5
+    known = np.flatnonzero(few != -1)
+    given = model.model_.candidates.given
+    # The same again, through the estimator: hide a part, fit, look.
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    order = order[torch.from_numpy(few[known])[order].argsort(stable=True)]
+    for fold in range(5):
+        hidden = order[fold::5].numpy()
+        shown = few.copy()
+        shown[known[hidden]] = -1
+        again = JLGCNClassifier(n_layers=2).fit(x, shown, given)
+        expected = again.label_distributions_[known[hidden]]
+        assert np.allclose(scores.probability[hidden], expected, atol=1e-9)
+
+
+def test_the_pages_scores_are_right(page: str, model: JLGCNClassifier) -> None:
+    scores = held_out(model)
+    assert scores is not None
+    guess = scores.probability.argmax(-1)
+    text = Page(page).text
+    assert f"accuracy {100 * accuracy_score(scores.label, guess):.1f} %" in text
+    assert f"macro-F1 {100 * f1_score(scores.label, guess, average='macro'):.1f} %" in text
+    assert f"calibration error {100 * scores.calibration_error:.1f} %" in text
+    assert "hidden in 5 parts" in text
+
+
+def test_labels_left_out_one_by_one_have_the_last_layers_loss(model: JLGCNClassifier) -> None:
+    scores = held_out(model, folds=0)
+    assert scores is not None
+    loss = functional.nll_loss(
+        torch.from_numpy(scores.probability).log(), torch.from_numpy(scores.label)
+    )
+    assert float(loss) == pytest.approx(model.history_[-1]["loss"], rel=1e-9)
+
+
+def test_the_calibration_error_of_known_answers() -> None:
+    # Nine of ten right where 0.9 is said; none of two where 0.6 is said.
+    label = np.array([0] * 9 + [1] + [1, 1])
+    sure = np.array([0.9] * 10 + [0.6] * 2)
+    scores = HeldOut(label, np.stack([sure, 1 - sure], 1), 5)
+    assert np.allclose(scores.bins(), [(2, 0.6, 0.0), (10, 0.9, 0.9)])
+    assert scores.calibration_error == pytest.approx(2 / 12 * 0.6)
+    assert scores.accuracy == 0.75
+
+
+def test_a_class_with_one_label_and_a_model_with_one_label_have_their_page(tmp_path: Path) -> None:
+    x, few, _ = wine()
+    few[np.flatnonzero(few == 2)[1:]] = -1
+    path = tmp_path / "page.html"
+    scores = write_model_page(JLGCNClassifier(n_layers=1).fit(x, few), path)
+    assert scores is not None
+    assert scores.predicted[scores.label == 2].tolist() != [2]
+    assert "1 of the classes has a single label" in Page(path.read_text()).text
+    few[np.flatnonzero(few != -1)[1:]] = -1
+    assert write_model_page(JLGCNClassifier(n_layers=1).fit(x, few), path) is None
+    assert "There is one label only" in Page(path.read_text()).text
+
+
+def test_features_are_those_of_the_estimator(page: str, model: JLGCNClassifier) -> None:
+    text, names = Page(page).text, wine()[2]
+    for name, value in model.important_features():
+        assert f"{names[int(name[1:])]} {value:.3g}" in text
+
+
+def test_edges_are_explained_as_the_estimator_does(page: str, model: JLGCNClassifier) -> None:
+    view, names = Page(page).view, wine()[2]
+    edge = view["edge"]
+    learned = model.graph_().to_dense()
+    for place in range(0, len(edge["first"]), 29):
+        i, j = edge["first"][place], edge["second"][place]
+        found = model.explain_edge(i, j)
+        assert edge["distance"][place] == pytest.approx(found.squared_distance, rel=1e-3)
+        assert edge["learned"][place] == pytest.approx(float(learned[i, j]), rel=1e-2)
+        top = found.features.abs().argsort(descending=True)[:6].tolist()
+        shown = [(view["features"][k], value) for k, value in edge["top"][place]]
+        assert [name for name, _ in shown] == [names[k] for k in top]
+        for (_, value), k in zip(shown, top, strict=True):
+            assert value == pytest.approx(float(found.features[k]), rel=1e-2)
+
+
+def test_given_edges_are_kept_apart_from_learned_ones(model: JLGCNClassifier) -> None:
+    learned, given = learned_and_given(model)
+    fitted = model.model_
+    total = fitted.graph.to_dense().numpy() - np.eye(178)
+    both = (learned * fitted.learned_scale + given).toarray()
+    assert np.abs(total - both).max() < 1e-6
+    assert fitted.candidates.given is not None
+    known = fitted.candidates.given.to_dense().numpy() > 0
+    assert (given.toarray()[~known] == 0).all()
+
+
+def test_rows_are_drawn_with_their_classes_and_probabilities(
+    page: str, model: JLGCNClassifier
+) -> None:
+    row = Page(page).view["row"]
+    assert row["id"] == [f"wine-{i}" for i in range(178)]
+    assert model.classes_[row["class"]].tolist() == model.transduction_.tolist()
+    assert np.allclose(row["probability"], model.label_distributions_.max(-1), rtol=1e-2)
+    assert row["label"] == wine()[1].tolist()
+    assert max(np.abs(row["x"]).max(), np.abs(row["y"]).max()) <= 1.05
+
+
+def test_a_map_of_digits_keeps_classes_together() -> None:
+    x, y = load_digits(return_X_y=True)
+    x, y = x[:600], y[:600]
+    few = np.where(np.arange(600) < 100, y, -1)
+    model = JLGCNClassifier(scaler="none", n_layers=2).fit(x, few)
+    view = graph_view(model, [str(i) for i in range(600)], [str(k) for k in range(64)])
+    places = np.stack([view["row"]["x"], view["row"]["y"]], 1)
+    distance = np.square(places[:, None] - places[None]).sum(-1) + 9 * np.eye(600)
+    assert (y[distance.argmin(-1)] == y).mean() > 0.9
+
+
+def test_of_many_rows_labelled_ones_and_their_neighbours_are_drawn() -> None:
+    ring = scipy.sparse.diags_array(np.ones(99), offsets=1, shape=(100, 100))
+    ring = scipy.sparse.csr_array(ring + ring.T)
+    chosen = choose_rows(ring, np.array([20, 70]), 10)
+    assert chosen.tolist() == [*range(18, 23), *range(68, 73)]
+    alone = scipy.sparse.csr_array((100, 100))
+    assert len(choose_rows(alone, np.array([20, 70]), 10)) == 10
+    assert choose_rows(ring, np.array([20]), 100).tolist() == list(range(100))
+
+
+def test_classes_beyond_the_colours_are_gray() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 12
+    model = JLGCNClassifier(n_layers=1).fit(rng.normal(size=(60, 3)) + y[:, None], y)
+    colors = class_colors(model)
+    assert colors.count("#8a8f96") == 2
+    assert len(set(colors)) == 11
+
+
+def test_names_that_are_markup_stay_text(tmp_path: Path) -> None:
+    x, few, _ = wine()
+    names = np.array([HOSTILE, "<img src=x onerror=alert(1)>", '"&<!--<script>', ""], dtype=object)
+    model = JLGCNClassifier(n_layers=1).fit(x, names[few])
+    path = tmp_path / "page.html"
+    ids = [f"{HOSTILE}{i}" for i in range(178)]
+    features = [f'<b>{k}</b>" onmouseover="alert(1)' for k in range(13)]
+    write_model_page(model, path, name=HOSTILE, ids=ids, feature_names=features, folds=0)
+    text = path.read_text()
+    read = Page(text)
+    assert len(read.scripts) == 2
+    assert {tag for tag, _ in read.elements}.isdisjoint({"img", "b"})
+    assert not [1 for _, attributes in read.elements if "onmouseover" in attributes]
+    assert read.view["row"]["id"] == ids
+    assert sorted(read.view["classes"]) == sorted(names[:3])
+    assert "<script>alert" not in text
+    assert "<!--" not in text
+    assert HOSTILE in read.text
+
+
+def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, page: str) -> None:
+    assert "jlgcn report MODEL --compare" in Page(page).text
+    x, few, _ = wine()
+    model = JLGCNClassifier(n_layers=1, n_neighbors=10).fit(x, few)
+    write_model_page(model, tmp_path / "page.html", folds=0, compares=True)
+    text = Page((tmp_path / "page.html").read_text()).text
+    # The stored features are the scaled ones.
+    estimator = JLGCNClassifier(n_layers=1, n_neighbors=10)
+    expected = compare(x, few, estimator=estimator)
+    assert expected.advice in text
+    assert "logistic regression" in text
+
+
+def test_names_that_do_not_fit_are_refused(model: JLGCNClassifier, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with pytest.raises(ValueError, match="ids must have 178 names, but it has 2"):
+        write_model_page(model, path, ids=["a", "b"])
+    with pytest.raises(ValueError, match="feature_names must have 13 names, but it has 1"):
+        write_model_page(model, path, feature_names=["a"])
+    with pytest.raises(ValueError, match="folds must be 2 or more, or 0 to leave"):
+        write_model_page(model, path, folds=1)
+    assert not path.exists()
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = runner.invoke(app, ["report", *(str(argument) for argument in arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def said(result: Result) -> str:
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_command_writes_the_page_with_the_tables_names(
+    model: JLGCNClassifier, tmp_path: Path
+) -> None:
+    folder = tmp_path / "wines"
+    model.save_pretrained(folder)
+    output = run(folder, "--folds", 0).output
+    assert "of 40 hidden labels are right" in output
+    assert f"written: {folder / 'report.html'}" in output
+    assert Page((folder / "report.html").read_text()).view["row"]["id"][:2] == ["0", "1"]
+    rows = {"ids": [f"w{i}" for i in range(178)], "feature_names": wine()[2]}
+    (folder / "rows.json").write_text(json.dumps(rows))
+    run(folder, "--folds", 0, "--out", tmp_path / "else" / "page.html")
+    read = Page((tmp_path / "else" / "page.html").read_text())
+    assert read.view["row"]["id"] == rows["ids"]
+    assert "proline" in read.text
+    assert read.text.startswith("wines")
+
+
+def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) -> None:
+    folder = tmp_path / "wines"
+    assert "holds no model" in run(folder, code=2).output
+    model.save_pretrained(folder)
+    for option in (["--check"], ["--renew"], ["--format", "csv"], ["--results", "r"]):
+        text = said(run(folder, *option, code=2))
+        assert f"Invalid value for {option[0]}: it is for recorded results; leave it out" in text
+    for option in (["--compare"], ["--folds", "3"]):
+        text = said(run(*option, code=2))
+        assert f"Invalid value for {option[0]}: it is for the page of a model; name its" in text
+    text = said(run(folder, "--out", tmp_path / "page", code=2))
+    assert "--out must be a file that ends with .html" in text
+    assert "folds must be 2 or more" in said(run(folder, "--folds", 1, code=2))
+    (folder / "rows.json").write_text('{"ids": ["a"], "feature_names": []}')
+    assert "does not name the 178 rows and 13 features" in said(run(folder, code=2))
+    (folder / "rows.json").write_text("{")
+    assert "delete it to go on with numbers, or fit again" in said(run(folder, code=2))
+
+
+@needs_data
+def test_cora_has_its_page(tmp_path: Path) -> None:
+    data = load_planetoid("cora", DATA)
+    few = np.full(len(data.y), -1)
+    few[data.train] = data.y.numpy()[data.train]
+    x = scipy.sparse.csr_matrix(data.x.numpy())
+    model = JLGCNClassifier(n_neighbors=10, learned_degree=1.0, given_decay=0.5, n_layers=2)
+    model.fit(x, few, data.edge_index.numpy())
+    path = tmp_path / "cora.html"
+    scores = write_model_page(model, path, folds=0)
+    assert scores is not None
+    assert scores.accuracy > 0.75
+    read = Page(path.read_text())
+    assert "Of 2,708 rows 2,000 are drawn" in read.text
+    assert path.stat().st_size < 4e6
+    view = read.view
+    drawn = [int(name) for name in view["row"]["id"]]
+    assert set(data.train.tolist()) <= set(drawn)
+    edge = view["edge"]
+    for place in range(0, len(edge["first"]), 997):
+        found = model.explain_edge(drawn[edge["first"][place]], drawn[edge["second"][place]])
+        assert edge["distance"][place] == pytest.approx(found.squared_distance, rel=1e-3)
