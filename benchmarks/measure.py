@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from jlgcn.train.environment import versions
 
 Run = Callable[[], object]
+T = TypeVar("T")
 
 
 def times_side_by_side(cases: dict[str, Run], repeats: int) -> dict[str, list[float]]:
@@ -52,34 +54,44 @@ def peak_bytes(prepare: Callable[..., Run], *args: object, num_threads: int) -> 
     """
     # Without this the allocator keeps freed blocks, and the peak is that of its history.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure_peak, args=(sender, prepare, args, num_threads))
-    process.start()
-    sender.close()
-    try:
-        peak: int = receiver.recv()
-    except EOFError:
-        process.join()
-        raise MemoryError(f"the measuring process ended with {process.exitcode}") from None
-    process.join()
-    return peak
+    return in_own_process(_peak_bytes, prepare, *args, num_threads=num_threads)
 
 
-def _measure_peak(
-    sender: Connection, prepare: Callable[..., Run], args: tuple[object, ...], num_threads: int
-) -> None:
-    torch.set_num_threads(num_threads)
+def _peak_bytes(prepare: Callable[..., Run], *args: object) -> int:
     small = tuple(min(a, 64) if isinstance(a, int) else a for a in args)
     prepare(*small)()
     run = prepare(*args)
     Path("/proc/self/clear_refs").write_text("5")  # forget the high-water mark so far
-    before = _status("VmRSS")
+    before = status_bytes("VmRSS")
     run()
-    sender.send(_status("VmHWM") - before)
+    return status_bytes("VmHWM") - before
 
 
-def _status(field: str) -> int:
+def in_own_process(function: Callable[..., T], *args: object, num_threads: int) -> T:
+    """Return what a function returns, called in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, function, args, num_threads))
+    process.start()
+    sender.close()
+    try:
+        found: T = receiver.recv()
+    except EOFError:
+        process.join()
+        raise MemoryError(f"the measuring process ended with {process.exitcode}") from None
+    process.join()
+    return found
+
+
+def _send(
+    sender: Connection, function: Callable[..., T], args: tuple[object, ...], num_threads: int
+) -> None:
+    torch.set_num_threads(num_threads)
+    sender.send(function(*args))
+
+
+def status_bytes(field: str) -> int:
+    """Return a figure of this process, such as VmHWM, its highest memory so far."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
