@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -30,6 +32,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_execution_in_temp = True  # guides may write files
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).parent / "matplotlibrc")
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
