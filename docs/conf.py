@@ -32,6 +32,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_merge_streams = True
 nb_execution_in_temp = True  # guides may write files
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).parent / "matplotlibrc")
 
@@ -50,6 +51,8 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = "jlgcn"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "navigation_with_keys": True}
 html_math_renderer = "mathml"
 html_show_copyright = False
