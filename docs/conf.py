@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 import jlgcn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from public_names import as_markdown, public_names
 
 project = "jlgcn"
 author = "The jlgcn developers"
@@ -64,7 +68,17 @@ def setup(app: Any) -> None:  # noqa: ANN401
     """Write formulas as MathML: browsers draw it by themselves, with no script and no network."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("missing-reference", _at_home)
+    app.connect("source-read", _list_names)
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
+
+
+def _list_names(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN401
+    """Put the public names and their tests into their page."""
+    if docname == "names":
+        tables = as_markdown(public_names(Path(__file__).parent.parent))
+        source[0] = source[0].replace(
+            "<!-- the tables of docs/public_names.py stand here -->", tables
+        )
 
 
 def _keep_underscores(

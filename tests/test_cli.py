@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import jlgcn
 from jlgcn.cli import app
-from jlgcn.doctor import available_devices, examine
+from jlgcn.doctor import KernelReport, available_devices, examine
 
 runner = CliRunner()
 
@@ -57,5 +57,6 @@ def test_doctor_refuses_a_device_that_is_not_there() -> None:
 )
 def test_doctor_measures_a_small_error(dtype: torch.dtype, bound: float) -> None:
     report = examine(available_devices()[0], dtype, num_nodes=300)
+    assert isinstance(report, KernelReport)
     assert 0 < report.error < bound
     assert report.seconds > 0

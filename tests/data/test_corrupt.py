@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from jlgcn import SparseGraph
-from jlgcn.data import drop_edges, drop_labels
+from jlgcn.data import drop_edges, drop_labels, take_away
+from tests.train.small import small_data
 
 
 def ring(size: int) -> torch.Tensor:
@@ -48,3 +49,11 @@ def test_shares_outside_of_zero_and_one_are_refused() -> None:
         drop_edges(ring(5), 1.5, seed=0)
     with pytest.raises(ValueError, match="between 0 and 1, but it is -1"):
         drop_labels(torch.arange(3), torch.zeros(3), -1, seed=0)
+
+
+def test_both_are_taken_away_as_each_alone() -> None:
+    data = small_data()
+    less = take_away(data, edges_missing=0.5, labels_missing=0.25, seed=3)
+    assert torch.equal(less.edge_index, drop_edges(data.edge_index, 0.5, seed=3))
+    assert torch.equal(less.train, drop_labels(data.train, data.y, 0.25, seed=3))
+    assert take_away(data, edges_missing=0, labels_missing=0, seed=3) is data

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from jlgcn import SparseGraph
 from jlgcn.data import FeatureScaler
-from jlgcn.nn import ClosedFormJLGCN, ClosedFormOptions, fit_closed_form, ridge
+from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions, fit_closed_form, ridge
 from jlgcn.nn.candidates import Candidates, GraphChoice
 from jlgcn.nn.suggest import most_telling_rows
 from jlgcn.ops import SparseFeatures
@@ -167,6 +167,16 @@ def test_equal_rows_rows_without_words_and_two_nodes_are_no_trouble() -> None:
     assert not model.layers[-1].learned.rows(torch.arange(15, 20)).any()
     two = fit_closed_form(torch.tensor([[0.0], [1.0]]), None, torch.tensor([0, 1]), torch.arange(2))
     assert two.logits.isfinite().all()
+
+
+def test_every_layer_keeps_its_graph_and_only_the_first_has_no_metric() -> None:
+    x, y = blobs()
+    options = ClosedFormOptions(num_layers=3, num_neighbors=5)
+    first, *others = fit_closed_form(x, None, y, torch.arange(12), options=options).layers
+    assert isinstance(first, ClosedFormLayer)
+    assert not bool(first.metric.any())
+    assert len(others) == 2
+    assert all(bool(layer.metric.any()) and layer.learned.shape == (90, 90) for layer in others)
 
 
 def test_it_is_the_same_every_time() -> None:

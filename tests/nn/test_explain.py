@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jlgcn import KernelGraph
-from jlgcn.nn import GraphLearner, explain_edge, feature_importance
+from jlgcn.nn import EdgeExplanation, GraphLearner, explain_edge, feature_importance
 
 
 @pytest.fixture
@@ -50,3 +50,10 @@ def test_importance_is_the_mean_over_all_pairs(learner: GraphLearner) -> None:
 def test_rows_of_another_width_are_refused(learner: GraphLearner) -> None:
     with pytest.raises(ValueError, match="second must be the 6 features of one node"):
         explain_edge(learner, torch.ones(6), torch.ones(5))
+
+
+def test_an_explanation_cannot_be_changed(learner: GraphLearner) -> None:
+    why = explain_edge(learner, torch.ones(6), torch.zeros(6))
+    assert isinstance(why, EdgeExplanation)
+    with pytest.raises(AttributeError, match="weight"):
+        why.weight = 1.0  # type: ignore[misc]

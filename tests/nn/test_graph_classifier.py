@@ -11,7 +11,14 @@ from torch.nn.functional import leaky_relu
 from torch_geometric.data import Batch, Data
 
 from jlgcn import DenseGraph
-from jlgcn.nn import PRESETS, JLGCNConv, JLGCNGraphClassifier, LogitsOnly, pad_graphs
+from jlgcn.nn import (
+    PRESETS,
+    GraphOutput,
+    JLGCNConv,
+    JLGCNGraphClassifier,
+    LogitsOnly,
+    pad_graphs,
+)
 from jlgcn.nn.graph_classifier import Pooling
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import MetricInit
@@ -153,3 +160,11 @@ def test_an_exported_program_predicts_the_same(backend: Backend, strict: bool) -
     )
     x = points(7, 20, 3)
     assert largest_difference(program.module()(x), model(x)) < 1e-12
+
+
+def test_the_output_has_one_row_for_each_graph_and_one_graph_for_each_layer() -> None:
+    model = JLGCNGraphClassifier(3, 4, hidden_channels=(5, 6), head_channels=()).eval()
+    out = model(torch.randn(2, 7, 3))
+    assert isinstance(out, GraphOutput)
+    assert (out.logits.shape, out.pooled.shape) == ((2, 4), (2, 6))
+    assert [graph.shape for graph in out.learned] == [(2, 7, 7)] * 2

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv
 
 from jlgcn import DenseGraph, KernelGraph, as_graph
 from jlgcn.graphs import attach
-from jlgcn.nn import JLGCN, PRESETS, JLGCNConv, JLGCNOptions, laplacian_regularizer
+from jlgcn.nn import JLGCN, PRESETS, JLGCNConv, JLGCNOptions, JLGCNOutput, laplacian_regularizer
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import Preset
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
@@ -308,3 +308,10 @@ def test_a_new_node_like_an_old_one_is_classified_like_it() -> None:
         new = model(torch.cat([x, x]), attach(as_graph(None, 40, dtype=F64), 40)).logits[40:]
     # Not equal: a twin has the old node among its neighbours, and itself once more.
     assert float((old.argmax(-1) == new.argmax(-1)).double().mean()) > 0.8
+
+
+def test_the_output_has_one_graph_and_one_input_for_each_layer() -> None:
+    out = JLGCN(3, 4, 2, 3, num_learned=2).eval()(torch.randn(6, 3), PATH)
+    assert isinstance(out, JLGCNOutput)
+    assert [x.shape[-1] for x in out.features] == [3, 4, 4]
+    assert (len(out.graphs), len(out.learned)) == (3, 2)

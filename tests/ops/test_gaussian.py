@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
 
-from jlgcn.ops import kernel_matmul, kernel_matrix
+from jlgcn.ops import block_matmul, kernel_matmul, kernel_matrix
 from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, Method
 from jlgcn.ops.precision import without_denormals
 from tests.brute import F64, gaussian, largest_difference, points
@@ -336,3 +336,10 @@ def test_denormal_numbers_are_flushed_within_and_nowhere_else() -> None:
         kernel_matmul(z, z, torch.eye(2))
         assert float(tiny / 2) == 0
     assert float(tiny / 2) > 0
+
+
+def test_blocks_alone_are_the_kernel_written_out() -> None:
+    z_rows, z_cols, v = points(7, 3), points(5, 3), points(5, 2)
+    for block_size in (None, 2):
+        product = block_matmul(z_rows, z_cols, v, block_size)
+        assert largest_difference(product, brute(z_rows, z_cols, v)[0]) < 1e-12

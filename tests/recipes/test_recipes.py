@@ -11,7 +11,17 @@ from typer.testing import CliRunner
 
 from jlgcn.cli import app
 from jlgcn.nn import JLGCN
-from jlgcn.recipes import RECIPES, NodeExperiment, Recipe, get_recipe, run_seed, with_settings
+from jlgcn.recipes import (
+    RECIPES,
+    Experiment,
+    NodeExperiment,
+    Recipe,
+    Variant,
+    experiment_key,
+    get_recipe,
+    run_seed,
+    with_settings,
+)
 from jlgcn.recipes.node_experiment import load, make_model
 from jlgcn.train import TrainConfig
 from jlgcn.train.result import read_curves, read_kept, record
@@ -239,3 +249,18 @@ def test_list_and_show() -> None:
     shown = runner.invoke(app, ["show", "citation/citeseer", "--variant", "jlgcn, text"]).output
     assert "lr_decay = 0.5" in shown
     assert "jlgcn, published 73.7" in shown
+
+
+def test_a_variant_holds_an_experiment_whose_key_is_its_own() -> None:
+    recipe = get_recipe("citation/cora")
+    assert all(isinstance(variant, Variant) for variant in recipe.variants)
+    assert all(isinstance(variant.experiment, Experiment) for variant in recipe.variants)
+    keys = {experiment_key(variant.experiment.configuration()) for variant in recipe.variants}
+    assert len(keys) == len(recipe.variants)
+    traced = recipe.variant("jlgcn").experiment.configuration() | {"protocol": "authors"}
+    assert experiment_key(traced) in keys  # how it is reported does not count
+
+
+def test_the_list_names_every_recipe() -> None:
+    done = runner.invoke(app, ["list"])
+    assert [line.split()[0] for line in done.output.splitlines()[:-1]] == list(RECIPES)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jlgcn.recipes import NodeExperiment, get_recipe
-from jlgcn.report import summarize
+from jlgcn.report import rows_as_csv, summarize, summary_table
 
 OURS = get_recipe("citation/cora").variant("jlgcn").experiment
 
@@ -63,3 +64,12 @@ def test_changed_settings_stand_apart() -> None:
     (row,) = summarize([line(replace(OURS, rank=3), 0, 0.5)])
     assert (row["recipe"], row["variant"]) == ("citation/cora", "as recorded")
     assert row["published"] is None
+
+
+def test_rows_are_printed_as_a_table_and_as_csv() -> None:
+    rows = summarize([line(OURS, 0, 0.80, 0.83), line(OURS, 1, 0.82, 0.85)])
+    table = summary_table(rows).splitlines()
+    assert len(table) == 2 + len(rows)
+    assert any("| jlgcn | authors |" in row and "| 84.0 |" in row for row in table)
+    again = list(csv.DictReader(rows_as_csv(rows).splitlines()))
+    assert [float(row["mean"]) for row in again] == pytest.approx([row["mean"] for row in rows])

@@ -1,0 +1,124 @@
+"""Every public name, what it is, and the tests that mention it; `names.md` is made from this.
+
+A name is public if a package lists it in ``__all__``, if one of the modules below defines it
+without an underscore, or if it is a command of ``jlgcn``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from jlgcn.cli import app
+
+PACKAGES = (
+    "jlgcn",
+    "jlgcn.ops",
+    "jlgcn.graphs",
+    "jlgcn.nn",
+    "jlgcn.data",
+    "jlgcn.train",
+    "jlgcn.recipes",
+    "jlgcn.report",
+)
+MODULES = ("jlgcn.nn.baselines", "jlgcn.nn.cloud_baselines", "jlgcn.data.export", "jlgcn.doctor")
+COMMANDS = "commands"
+_SHOWN_FILES = 3
+
+
+@dataclass(frozen=True)
+class PublicName:
+    """A name that users may rely on.
+
+    Attributes:
+        home: the package or module that offers it, or "commands".
+        name: the name.
+        summary: the first sentence of its docstring.
+        tests: test files that mention it, the ones that do so most first.
+    """
+
+    home: str
+    name: str
+    summary: str
+    tests: tuple[str, ...]
+
+
+def public_names(root: Path) -> list[PublicName]:
+    """Return every public name of the project in this folder."""
+    mentions = {path: _mentioned(path) for path in sorted(root.glob("tests/**/*.py"))}
+    found = []
+    for home in (*PACKAGES, *MODULES):
+        module = importlib.import_module(home)
+        for name in getattr(module, "__all__", None) or _defined(module):
+            value = getattr(module, name)
+            if not (inspect.ismodule(value) or name.startswith("__")):
+                tests = _files(root, {path: seen[name] for path, seen in mentions.items()})
+                found.append(PublicName(home, name, _first_sentence(value), tests))
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        counts = {path: seen[f"{name} …"] for path, seen in mentions.items()}
+        summary = _first_sentence(command.callback)
+        found.append(PublicName(COMMANDS, f"jlgcn {name}", summary, _files(root, counts)))
+    return found
+
+
+def as_markdown(names: list[PublicName]) -> str:
+    """Return a table for each home."""
+    lines: list[str] = []
+    for home in dict.fromkeys(name.home for name in names):
+        title = "The command line" if home == COMMANDS else home
+        lines += ["", f"## {title}", "", "| name | | tested in |", "| --- | --- | --- |"]
+        for name in (name for name in names if name.home == home):
+            shown = ", ".join(f"`{file}`" for file in name.tests[:_SHOWN_FILES])
+            more = len(name.tests) - _SHOWN_FILES
+            shown += f" and {more} more" if more > 0 else ""
+            summary = name.summary.replace("|", "\\|")
+            lines.append(f"| `{name.name}` | {summary} | {shown or '**nowhere**'} |")
+    return "\n".join(lines)
+
+
+def _defined(module: object) -> list[str]:
+    """Return the functions and classes that a module itself defines for others."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == module.__name__  # type: ignore[attr-defined]
+    ]
+
+
+def _mentioned(path: Path) -> Counter[str]:
+    """Return the names that code of a file uses, without its strings and comments.
+
+    The first of a list of strings, or of arguments, may be a command; it is counted as "name …".
+    """
+    seen: Counter[str] = Counter()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name):
+            seen[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            seen[node.attr] += 1
+        elif isinstance(node, ast.List | ast.Call):
+            match node.elts if isinstance(node, ast.List) else node.args:
+                case [ast.Constant(value=str(first)), *_]:
+                    seen[f"{first} …"] += 1
+    return seen
+
+
+def _files(root: Path, counts: dict[Path, int]) -> tuple[str, ...]:
+    used = [path for path in counts if counts[path] > 0]
+    used.sort(key=lambda path: (-counts[path], str(path)))
+    return tuple(str(path.relative_to(root / "tests")) for path in used)
+
+
+def _first_sentence(value: object) -> str:
+    if not (inspect.isroutine(value) or inspect.isclass(value)):
+        return "a constant"
+    text = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
+    return text.split(". ")[0].rstrip(".:").replace("`", "").replace("*", "\\*")
