@@ -46,6 +46,13 @@ def test_no_graph() -> None:
     assert "JLGCN without a graph" in run("no_graph.py", "--epochs", "3")
 
 
+def test_the_readmes_picture_is_a_good_draw_and_seed_2_is_not(tmp_path: Path) -> None:
+    good = run("idea.py", str(tmp_path / "good.png"))
+    worse = run("idea.py", str(tmp_path / "worse.png"), "--seed", "2")
+    assert int(good.split()[0]) > int(worse.split()[0]) + 10
+    assert (tmp_path / "good.png").stat().st_size > 10_000
+
+
 @needs_data
 def test_clouds() -> None:
     arguments = ("--epochs", "1", "--points", "32", "--clouds", "64")
