@@ -69,16 +69,25 @@ def setup(app: Any) -> None:  # noqa: ANN401
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("missing-reference", _at_home)
     app.connect("source-read", _list_names)
+    app.connect("autodoc-process-signature", _plain_array_like)
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
 
 
 def _list_names(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN401
     """Put the public names and their tests into their page."""
     if docname == "names":
-        tables = as_markdown(public_names(Path(__file__).parent.parent))
+        lists = as_markdown(public_names(Path(__file__).parent.parent))
         source[0] = source[0].replace(
-            "<!-- the tables of docs/public_names.py stand here -->", tables
+            "<!-- the lists of docs/public_names.py stand here -->", lists
         )
+
+
+def _plain_array_like(*event: Any) -> tuple[str, str] | None:  # noqa: ANN401
+    """Write ArrayLike where a union with it shows how Python holds the name."""
+    signature, answer = event[-2:]
+    if signature is None or "TypeAliasForwardRef" not in signature:
+        return None
+    return signature.replace("TypeAliasForwardRef('ArrayLike')", "ArrayLike"), answer
 
 
 def _keep_underscores(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,17 +69,17 @@ def public_names(root: Path) -> list[PublicName]:
 
 
 def as_markdown(names: list[PublicName]) -> str:
-    """Return a table for each home."""
+    """Return a list for each home; a table of three columns would not fit on a phone."""
     lines: list[str] = []
     for home in dict.fromkeys(name.home for name in names):
         title = "The command line" if home == COMMANDS else home
-        lines += ["", f"## {title}", "", "| name | | tested in |", "| --- | --- | --- |"]
+        lines += ["", f"## {title}", ""]
         for name in (name for name in names if name.home == home):
             shown = ", ".join(f"`{file}`" for file in name.tests[:_SHOWN_FILES])
             more = len(name.tests) - _SHOWN_FILES
             shown += f" and {more} more" if more > 0 else ""
-            summary = name.summary.replace("|", "\\|")
-            lines.append(f"| `{name.name}` | {summary} | {shown or '**nowhere**'} |")
+            shown = shown or "**no file**"
+            lines.append(f"- **`{name.name}`**: {name.summary}. Tested in {shown}.")
     return "\n".join(lines)
 
 
@@ -121,4 +122,6 @@ def _first_sentence(value: object) -> str:
     if not (inspect.isroutine(value) or inspect.isclass(value)):
         return "a constant"
     text = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
-    return text.split(". ")[0].rstrip(".:").replace("`", "").replace("*", "\\*")
+    text = text.split(". ")[0].rstrip(".:").replace("``", "`")
+    text = re.sub(r":math:`(.+?)`", r"$\1$", text)
+    return re.sub(r":\w+:`~?([\w.]+)`", lambda role: f"`{role[1].split('.')[-1]}`", text)

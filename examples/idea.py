@@ -45,7 +45,7 @@ def draw(axes: Axes, weight: np.ndarray, title: str, classes: np.ndarray) -> Non
     axes.scatter(X[:, 0], X[:, 1], c=colors[classes], s=20, zorder=2)
     few = labels >= 0
     axes.scatter(X[few, 0], X[few, 1], c=colors[y[few]], s=70, edgecolors="black", zorder=3)
-    axes.set(title=title)
+    axes.set_title(title, fontsize=14)
     axes.set_axis_off()
 
 

@@ -28,12 +28,13 @@ def test_a_name_without_a_test_is_noticed(tmp_path: Path) -> None:
 
 def test_the_page_lists_names_and_commands() -> None:
     page = as_markdown(NAMES)
-    assert "| `KernelGraph` |" in page
-    assert "| `jlgcn fit` |" in page
-    assert "nowhere" not in page
+    assert "- **`KernelGraph`**: " in page
+    assert "- **`jlgcn fit`**: " in page
+    assert "**no file**" not in page
+    assert ":class:" not in page  # what reStructuredText reads is no Markdown
 
 
 def test_the_page_has_a_place_for_them() -> None:
-    assert "<!-- the tables of docs/public_names.py stand here -->" in (
+    assert "<!-- the lists of docs/public_names.py stand here -->" in (
         ROOT / "docs" / "names.md"
     ).read_text(encoding="utf-8")
