@@ -70,6 +70,7 @@ def setup(app: Any) -> None:  # noqa: ANN401
     app.connect("missing-reference", _at_home)
     app.connect("source-read", _list_names)
     app.connect("autodoc-process-signature", _plain_array_like)
+    app.connect("autodoc-skip-member", _skip_aliases)
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
 
 
@@ -80,6 +81,12 @@ def _list_names(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
         source[0] = source[0].replace(
             "<!-- the lists of docs/public_names.py stand here -->", lists
         )
+
+
+def _skip_aliases(*event: Any) -> bool | None:  # noqa: ANN401
+    """Leave out "Alias for field number 0": the fields are described with their class."""
+    text = getattr(event[3], "__doc__", None) or ""
+    return True if text.startswith("Alias for field number") else None
 
 
 def _plain_array_like(*event: Any) -> tuple[str, str] | None:  # noqa: ANN401

@@ -30,7 +30,7 @@ class Pattern:
         row: row of each entry, (E,).
         col: column of each entry, (E,); ascending within a row, no entry twice.
         reverse: where the entry (j, i) stands for the entry (i, j), (E,).
-        num_nodes: N.
+        num_nodes: number of nodes, N.
     """
 
     crow: Tensor
@@ -65,7 +65,7 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
     Args:
         row: first node of each edge, (E,), int64.
         col: second node of each edge.
-        num_nodes: N.
+        num_nodes: number of nodes, N.
 
     Cost: two sorts of at most 2·E integers.
 
