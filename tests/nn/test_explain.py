@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from jlgcn import KernelGraph
-from jlgcn.nn import EdgeExplanation, GraphLearner, explain_edge, feature_importance
+from jlgcn.nn import (
+    EdgeExplanation,
+    GraphLearner,
+    NodeExplanation,
+    explain_edge,
+    feature_importance,
+)
 
 
 @pytest.fixture
@@ -57,3 +63,16 @@ def test_an_explanation_cannot_be_changed(learner: GraphLearner) -> None:
     assert isinstance(why, EdgeExplanation)
     with pytest.raises(AttributeError, match="weight"):
         why.weight = 1.0  # type: ignore[misc]
+
+
+def test_a_nodes_explanation_names_its_class_and_what_speaks_for_it() -> None:
+    none = torch.zeros(1, 2)
+    why = NodeExplanation(
+        scores=torch.tensor([-1.5, 1.5]),
+        bias=torch.tensor([0.0, 0.0]),
+        own=torch.tensor([-0.5, 0.5]),
+        neighbors=torch.tensor([7]),
+        learned=torch.tensor([[-1.0, 1.0]]),
+        given=none,
+    )
+    assert repr(why).startswith("NodeExplanation(class 1 with +1.5: bias ")
