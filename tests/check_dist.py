@@ -25,7 +25,7 @@ def check_wheel(path: Path) -> None:
         if not any(name.endswith(needed) for name in names):
             raise SystemExit(f"{path.name} has no {needed}")
     for name in names:
-        is_code = name.startswith("jlgcn/") and name.endswith((".py", "py.typed"))
+        is_code = name.startswith("jlgcn/") and name.endswith((".py", ".js", ".css", "py.typed"))
         if not (is_code or ".dist-info/" in name):
             raise SystemExit(f"{path.name} should not have {name}")
 
