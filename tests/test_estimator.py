@@ -53,7 +53,7 @@ def test_a_few_labels_are_enough_for_wine() -> None:
     assert (model.transduction_[is_hidden] == y[is_hidden]).mean() > 0.93
     assert model.label_distributions_.shape == (178, 3)
     assert np.allclose(model.label_distributions_.sum(1), 1)
-    assert len(model.history_) == 4
+    assert len(model.history_) == 3
     assert (model.predict(x) == model.transduction_).mean() > 0.97
 
 
@@ -227,7 +227,8 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     assert np.array_equal(loaded.predict_proba(table, edges), model.predict_proba(table, edges))
     assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
     assert np.array_equal(loaded.suggest_labels(5), model.suggest_labels(5))
-    assert torch.equal(loaded.explain_node(3).scores, model.explain_node(3).scores)
+    scores = (loaded.explain_node(3).scores, model.explain_node(3).scores)
+    assert torch.allclose(*scores, rtol=1e-5)  # products of other memory layouts round otherwise
     assert loaded.history_ == model.history_
     assert hasattr(loaded, "feature_names_in_") != is_sparse
 

@@ -57,7 +57,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given_decay: how fast a given edge loses weight with the learned distance of its ends; 0
             trusts all edges alike, None lets the labels choose.
         metric_weight: how much the learned metric counts beside the Euclidean one.
-        restart: how near to itself a row looks; 1 would be itself alone.
+        restart: how near to itself a row looks; 1 would be itself alone, None lets the labels
+            choose.
         n_components: directions of the features that are used.
         scaler: "words" for counts and weights of words, "table" for measurements of different
             units, "none" for features that are scaled already; "auto" tells words from tables.
@@ -90,12 +91,12 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        n_layers: int = 4,
+        n_layers: int = 3,
         n_neighbors: int | None = None,
         learned_degree: float | None = None,
         given_decay: float | None = None,
-        metric_weight: float = 0.2,
-        restart: float = 0.01,
+        metric_weight: float = 0.1,
+        restart: float | None = None,
         n_components: int = 256,
         scaler: Kind = "auto",
         verbose: bool = False,

@@ -22,7 +22,7 @@ _CHUNK_ENTRIES = 2**22
 
 @dataclass(frozen=True)
 class GraphChoice:
-    """How a learned graph is made of candidates and joined with a given one.
+    """How a learned graph is made of candidates, joined with a given one, and walked on.
 
     Attributes:
         num_neighbors: heaviest candidates that a node is joined with.
@@ -30,11 +30,13 @@ class GraphChoice:
             with itself are 1.
         given_decay: ρ; a given edge is multiplied by exp(-ρ d²), with d² the learned distance of
             its ends. 0 trusts all given edges alike.
+        restart: α of the random walk that spreads features over both.
     """
 
     num_neighbors: int
     learned_degree: float
     given_decay: float
+    restart: float
 
 
 class JoinedGraph(NamedTuple):

@@ -10,8 +10,8 @@ _NOTES = (
     "developed on fresh splits that hold none of the public test nodes, which --set develops=true "
     "runs on; every recorded look at test nodes is a line in results/test_reads.jsonl, with the "
     "number of times the method had been frozen",
-    "validation nodes choose what the closed form leaves open, and among twelve settings of every "
-    "network",
+    "validation nodes choose what the closed form leaves open, at most fifteen tries one after "
+    "another, and among twelve settings of every network",
     "nothing in the closed form is random: where the split is public and nothing is taken away, "
     "one run says what ten would",
     "figures of others are quoted from their papers; not all of them chose by validation alone",
