@@ -39,7 +39,7 @@ _OPTIONS: dict[str, ClosedFormOptions] = {
     "shuffled graph": ClosedFormOptions(control="shuffled graph"),
 }
 
-# What validation chooses among, for every network: twelve trials, where the closed form has fifteen.
+# What validation chooses among for every network: twelve trials; the closed form has fifteen.
 _RATES = (0.01, 0.003)
 _DECAYS = (5e-4, 5e-3)
 _WIDTHS = (16, 64, 128)
