@@ -29,17 +29,28 @@ def test_columns_of_a_table_get_mean_0_and_variance_1_and_new_rows_the_same_scal
 def test_counted_words_are_weighted_by_their_rarity_and_rows_have_length_1() -> None:
     counts = torch.tensor([[1.0, 0, 0, 0], [1, 3, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]])
     for x in (counts, SparseFeatures.from_dense(counts)):
-        scaler = FeatureScaler.fit(x)
-        assert scaler.kind == "words"
+        scaler = FeatureScaler.fit(x, "words")
         weight = [math.sqrt(math.log(4 / (n + 1))) for n in (3, 1, 1)]
         row = torch.tensor([weight[0], 2 * weight[1], 0, 0])  # log2(1 + 3) = 2
         assert torch.allclose(dense(scaler(x))[1], row / row.norm())
         assert dense(scaler(x))[3].tolist() == [0, 0, 0, 0]
 
 
+def test_words_are_told_from_tables_by_their_number_and_zeros() -> None:
+    words = (torch.arange(120 * 150).view(120, 150) % 7 == 0).float()
+    for x, kind in (
+        (words, "words"),
+        (words[:, :99], "table"),  # pictures have as many zeros
+        (SparseFeatures.from_dense(words[:, :99]), "words"),
+        (1 - words, "table"),
+        (-words, "table"),
+    ):
+        assert FeatureScaler.fit(x).kind == kind
+
+
 def test_words_that_were_weighted_already_keep_their_weights() -> None:
     x = torch.tensor([[0.3, 0.0, 0.0], [0.0, 0.4, 0.3]])
-    assert torch.allclose(dense(FeatureScaler.fit(x)(x))[1], torch.tensor([0.0, 0.8, 0.6]))
+    assert torch.allclose(dense(FeatureScaler.fit(x, "words")(x))[1], torch.tensor([0.0, 0.8, 0.6]))
 
 
 def test_dates_in_seconds_are_no_constant() -> None:

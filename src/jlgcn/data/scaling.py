@@ -13,7 +13,9 @@ from jlgcn.ops import SparseFeatures
 Kind = Literal["auto", "words", "table", "none"]
 KINDS: tuple[Kind, ...] = ("auto", "words", "table", "none")
 
-# Dense features are read as words if at least this share of them is 0 and none is negative.
+# Dense features are read as words if there are this many, none is negative, and this share is 0.
+# Pictures and other tables may have as many zeros, depending on the rows; few have as many columns.
+_NUM_WORDS = 100
 _SHARE_OF_ZEROS = 0.5
 
 
@@ -47,8 +49,8 @@ class FeatureScaler:
 
         Args:
             x: features, (N, in_channels).
-            kind: "auto" takes sparse features for words, and dense ones if none is negative and
-                half of them are 0; others for a table.
+            kind: "auto" takes sparse features for words, and dense ones if there are a hundred or
+                more, none is negative and half of them are 0; others for a table.
 
         Cost: two passes over the features.
 
@@ -108,4 +110,6 @@ class FeatureScaler:
 def _looks_like_words(x: Tensor | SparseFeatures) -> bool:
     if isinstance(x, SparseFeatures):
         return True
-    return bool((x >= 0).all()) and float((x == 0).float().mean()) >= _SHARE_OF_ZEROS
+    if x.shape[1] < _NUM_WORDS or not bool((x >= 0).all()):
+        return False
+    return float((x == 0).float().mean()) >= _SHARE_OF_ZEROS
