@@ -125,7 +125,7 @@ def by_logistic_regression(problem: Problem) -> np.ndarray:
     """Return the classes of all rows, by words alone."""
     known = problem.few >= 0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # classes with fewer labels than folds
+        warnings.simplefilter("ignore")  # classes with fewer labels than folds, attributes to come
         model = LogisticRegressionCV(Cs=8, cv=5, max_iter=1000, scoring="accuracy", l1_ratios=(0,))
         model.fit(problem.x[known], problem.few[known])
     predicted: np.ndarray = model.predict(problem.x)

@@ -14,6 +14,7 @@ from latex2mathml.converter import convert
 import jlgcn
 
 sys.path.insert(0, str(Path(__file__).parent))
+from measured_tables import TABLES
 from public_names import as_markdown, public_names
 
 project = "jlgcn"
@@ -69,6 +70,7 @@ def setup(app: Any) -> None:  # noqa: ANN401
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("missing-reference", _at_home)
     app.connect("source-read", _list_names)
+    app.connect("source-read", _show_measured)
     app.connect("autodoc-process-signature", _plain_array_like)
     app.connect("autodoc-skip-member", _skip_aliases)
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
@@ -81,6 +83,14 @@ def _list_names(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
         source[0] = source[0].replace(
             "<!-- the lists of docs/public_names.py stand here -->", lists
         )
+
+
+def _show_measured(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN401
+    """Put tables of recorded benchmarks into the pages that name them."""
+    results = Path(__file__).parent.parent / "results"
+    source[0] = re.sub(
+        r"<!-- measured: (.+?) -->", lambda match: TABLES[match[1]](results), source[0]
+    )
 
 
 def _skip_aliases(*event: Any) -> bool | None:  # noqa: ANN401

@@ -245,11 +245,12 @@ def test_without_a_neighbour_over_an_edge_its_part_is_gone() -> None:
 def test_the_most_telling_rows_shrink_the_variance_most() -> None:
     x = torch.randn(40, 3, dtype=F64)
     known = torch.tensor([4, 7])
-    inputs = functional.pad(x / x.norm(dim=-1).mean(), (0, 1), value=1.0)
+    length = x.norm(dim=-1, keepdim=True)
+    inputs = functional.pad(x / length.maximum(length.mean()), (0, 1), value=1.0)
 
     def variance(rows: list[int]) -> float:
         labeled = inputs[rows]
-        inverse = torch.linalg.inv(labeled.mT @ labeled + 0.03 * torch.eye(4, dtype=F64))
+        inverse = torch.linalg.inv(labeled.mT @ labeled + 0.5 * torch.eye(4, dtype=F64))
         return float(((inputs @ inverse) * inputs).sum())
 
     rows = known.tolist()
@@ -257,5 +258,9 @@ def test_the_most_telling_rows_shrink_the_variance_most() -> None:
         options = [row for row in range(40) if row not in rows]
         assert chosen == min(options, key=lambda row: variance([*rows, row]))
         rows.append(chosen)
+    far = x.clone()
+    far[20] *= 1000  # one that is far from all others is not asked for on that account
+    far[20] += x[4]
+    assert 20 not in most_telling_rows(far, torch.tensor([4, 20 - 1]), 2).tolist()
     with pytest.raises(ValueError, match="38 rows have no label, so 1 to 38 can be suggested"):
         most_telling_rows(x, known, 39)

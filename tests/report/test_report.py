@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from jlgcn.cli import app
 from jlgcn.recipes import RECIPES, ClaimExperiment, CloudExperiment, run_seed
+from jlgcn.recipes.claim_experiment import BASELINES
 from jlgcn.report import renewed, summarize, write_report
+from jlgcn.report.tables import percent, with_interval
 from jlgcn.train.result import read_records, record
 from tests.recipes.short import short
 
@@ -78,6 +80,32 @@ def test_every_recipe_has_its_table_and_figure(written: Path) -> None:
     # overall, by class, and with five shares of points missing.
     assert len(rows) == 2 * (len(variants) - of_clouds) - num_claims + 7 * of_clouds
     assert of_claims > 2 * num_claims
+
+
+def test_claims_stand_beside_what_others_reach_and_what_their_parts_add(
+    results: Path, written: Path
+) -> None:
+    header, _, *lines = (written / "claims.md").read_text().splitlines()
+    assert header == "| claim | jlgcn | published | run beside it | graph adds | metric adds |"
+    assert [line.split(" | ")[0] for line in lines] == ["| given/cora", "| nograph/cora"]
+    rows = summarize(read_records(results))
+    found = {
+        (row["recipe"], row["variant"], row["metric"]): row
+        for row in rows
+        if row["recipe"].startswith("claims/")
+    }
+    for line, without in zip(lines, ("given only", "logistic regression"), strict=True):
+        name, ours, published, beside, graph, metric = line.strip("| ").split(" | ")
+        assert ours == with_interval(found[f"claims/{name}", "best", "test_accuracy"])
+        assert published == {"given/cora": "85.5 (GCNII)"}.get(name, "73.7 (HES-GSL)")
+        best = max(
+            found[f"claims/{name}", variant.name, "test_accuracy"]["mean"]
+            for variant in SHOWN[f"claims/{name}"].variants
+            if variant.name in BASELINES
+        )
+        assert beside.startswith(percent(best))
+        assert graph == with_interval(found[f"claims/{name}", without, "best_ahead_by"])
+        assert metric == with_interval(found[f"claims/{name}", "plain knn", "best_ahead_by"])
 
 
 def test_the_page_is_whole_and_needs_nothing_else(written: Path) -> None:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Penalty of the regression whose variance is to shrink; a weak one, so that what no label has
-# touched counts as unknown.
-_RIDGE = 0.03
+# Penalty of the regression whose variance is to shrink, for rows of length 1.
+_RIDGE = 0.5
 
 
 def most_telling_rows(
@@ -25,7 +24,8 @@ def most_telling_rows(
     .. math:: \frac{\sum_i (x_i^\top P x_v)^2}{1 + x_v^\top P x_v}
 
     The row with the largest such gain is taken, P is updated, and so on. What the labels are does
-    not matter, so several can be asked for at once.
+    not matter, so several can be asked for at once. Rows longer than the mean are cut to it, for
+    those far from all others have the largest variance and tell nothing of anyone else.
 
     Args:
         x: what the regression sees of all rows.
@@ -39,7 +39,8 @@ def most_telling_rows(
         raise ValueError(
             f"{num_open} rows have no label, so 1 to {num_open} can be suggested, not {num}"
         )
-    inputs = x.double() / x.norm(dim=-1).mean().clamp(min=1e-30)
+    length = x.double().norm(dim=-1, keepdim=True)
+    inputs = x.double() / length.clamp(min=max(float(length.mean()), 1e-30))
     inputs = functional.pad(inputs, (0, 1), value=1.0)
     moment = inputs.mT @ inputs
     labeled = inputs[known]

@@ -161,10 +161,11 @@ def _head(model: JLGCNClassifier) -> str:
         ("learned edges", f"{_num_edges(fitted.layers[-1].learned):,}", ""),
         ("given edges", "none" if given is None else f"{_num_edges(given):,}", ""),
         ("neighbours of a row", f"{choice.num_neighbors}", _chosen(model.n_neighbors)),
-        ("weight of learned edges", f"{choice.learned_degree:g}", _chosen(model.learned_degree)),
+        ("restart of the walk", f"{choice.restart:g}", _chosen(model.restart)),
     ]
-    if given is not None:
-        decay = f"{choice.given_decay:g}"
+    if given is not None:  # nothing to choose where all edges are learned ones
+        degree, decay = f"{choice.learned_degree:g}", f"{choice.given_decay:g}"
+        facts.append(("weight of learned edges", degree, _chosen(model.learned_degree)))
         facts.append(("decay of given edges", decay, _chosen(model.given_decay)))
     items = "\n".join(
         f"<div><dt>{label}</dt><dd>{value}<small>{note}</small></dd></div>"
@@ -180,8 +181,16 @@ def _head(model: JLGCNClassifier) -> str:
 <tr><td>loss</td>{body}</tr></tbody></table></div>
 <p class="soft">The loss is the cross-entropy of each label, predicted by all others. The first
 layer joins rows by their features alone; every further one by a metric that it learned from the
-classes of the one before. The weight of learned edges is what all of a row come to on average,
-where a given edge weighs 1.</p>"""
+classes of the one before. The smaller the restart, the farther a row looks.{_weights(given)}</p>"""
+
+
+def _weights(given: SparseGraph | None) -> str:
+    if given is None:
+        return ""
+    return (
+        " The weight of learned edges is what all of a row come to on average, where a given edge "
+        "weighs 1."
+    )
 
 
 def _num_edges(graph: SparseGraph) -> int:

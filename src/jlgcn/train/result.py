@@ -158,7 +158,7 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
                 {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
         curves[variant] = [row for row in rows if row["epoch"] % 10 == 0]
-    if not curves:
+    if not any(curves.values()):  # nothing that is solved, not trained, has epochs
         return
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

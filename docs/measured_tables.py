@@ -1,0 +1,119 @@
+"""Tables of what benchmarks have recorded; ``<!-- measured: NAME -->`` in a page stands for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jlgcn.report.tables import markdown
+from jlgcn.train.result import mean_and_interval
+
+_GIB = 2**30
+
+
+def packages(results: Path) -> str:
+    """Return accuracy, time and memory of all methods on the packages."""
+    seeds = [json.loads(path.read_text()) for path in sorted(results.glob("packages/seed-*.json"))]
+    found = [seed["methods"] for seed in seeds]
+    lines = [("", "accuracy", "jlgcn is ahead by", "time", "peak memory")]
+    for name in found[0]:
+        mean = mean_and_interval([one[name]["accuracy"] for one in found])
+        ahead = mean_and_interval(
+            [one["jlgcn"]["accuracy"] - one[name]["accuracy"] for one in found]
+        )
+        # Only the first seed had the machine for itself.
+        alone = found[0][name]
+        lines.append(
+            (
+                name,
+                f"{100 * mean['mean']:.1f}",
+                "" if name == "jlgcn" else _points(ahead),
+                f"{alone['seconds']:.0f} s",
+                f"{alone['peak_bytes'] / _GIB:.2f} GiB",
+            )
+        )
+    return markdown(lines)
+
+
+def explained_edges(results: Path) -> str:
+    """Return the first ten learned edges that were explained."""
+    edges = json.loads((results / "packages/edges.json").read_text())[:10]
+    lines = [("packages", "weight", "words in common", "words that set them apart")]
+    for edge in edges:
+        names = ", ".join(f"`{name}`" for name in edge["packages"])
+        apart = ", ".join(f"{word} {part:.2f}" for word, part in edge["apart"].items())
+        lines.append((names, f"{edge['weight']:.2f}", ", ".join(edge["in_common"]), apart))
+    return markdown(lines)
+
+
+def many_rows(results: Path) -> str:
+    """Return time and memory for many rows."""
+    found = _results(results / "benchmarks/many_rows.json")
+    lines = [("", "right among unlabelled rows", "among new rows", "fit", "predict", "peak memory")]
+    for name, row in found.items():
+        if "error" in row:
+            lines.append((name, row["error"], "", "", "", ""))
+            continue
+        predict = f"{row['predict_seconds']:.1f} s" if "predict_seconds" in row else ""
+        lines.append(
+            (
+                name,
+                f"{100 * row['accuracy']:.1f}",
+                f"{100 * row['accuracy_new']:.1f}",
+                f"{row['fit_seconds']:.1f} s",
+                predict,
+                f"{row['peak_bytes'] / _GIB:.2f} GiB",
+            )
+        )
+    return markdown(lines)
+
+
+def suggested_labels(results: Path) -> str:
+    """Return what suggested labels are worth against labels drawn at random."""
+    found = _results(results / "benchmarks/suggest_labels.json")
+    lines = [("", "two labels a class", "as many again, by chance", "suggested", "gain")]
+    for name, row in found.items():
+        means = (f"{100 * row[way]:.1f}" for way in ("first", "by chance", "suggested"))
+        lines.append((name, *means, _points(row["gain"])))
+    return markdown(lines)
+
+
+def settings_compared(results: Path) -> str:
+    """Return the mean validation accuracy of every setting that was compared on fresh splits."""
+    path = results / "studies/closed_form_defaults.jsonl"
+    by_setting: dict[tuple[tuple[str, Any], ...], list[float]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        key = tuple(line["options"].items())
+        by_setting.setdefault(key, []).append(line["val_accuracy"])
+    names = [name for name, _ in next(iter(by_setting))]
+    lines = [(*(name.replace("_", " ") for name in names), "validation accuracy")]
+    for key, values in by_setting.items():
+        lines.append(
+            (*(f"{value:g}" for _, value in key), f"{100 * sum(values) / len(values):.1f}")
+        )
+    return markdown(lines)
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "packages": packages,
+    "explained edges": explained_edges,
+    "many rows": many_rows,
+    "settings compared": settings_compared,
+    "suggested labels": suggested_labels,
+}
+
+
+def _results(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())["results"]
+    return found
+
+
+def _points(row: dict[str, Any]) -> str:
+    mean = f"{100 * row['mean']:+.1f}"
+    return (
+        mean
+        if row["low"] is None
+        else f"{mean} ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+    )
