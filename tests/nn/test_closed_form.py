@@ -101,9 +101,9 @@ def test_labels_find_out_that_a_graph_is_wrong() -> None:
 def test_scores_of_left_out_labels_have_the_loss_that_chose_the_penalty() -> None:
     x, y = blobs(60)
     train = torch.arange(12)
-    *_, loss = ridge.fit_ridge(x, y, train, None, 3)
+    *_, losses = ridge.fit_ridge(x, y, train, None, 3)
     scores = ridge.leave_one_out(x, y, train, 3)
-    assert float(functional.cross_entropy(scores, y[train])) == loss
+    assert torch.equal(functional.cross_entropy(scores, y[train], reduction="none"), losses)
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0])
@@ -125,7 +125,26 @@ def test_left_out_labels_are_those_of_fits_without_them(
         weight = torch.linalg.solve(moment, seen.mT @ (target[others] - mean))
         answer = 8 * (mean + inputs[train[left]] @ weight)
         losses.append(float(functional.cross_entropy(answer, y[train[left]])))
-    assert found == pytest.approx(sum(losses) / 12, rel=1e-10)
+    assert found.tolist() == pytest.approx(losses, rel=1e-10)
+
+
+def test_few_labels_left_out_must_be_sure_of_a_better_setting() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    old = torch.tensor([1.0, 1.0, 1.0, 1.0, 9.0])
+    sure = old - torch.tensor([0.5, 0.4, 0.5, 0.6, 0.0])
+    unsure = old - torch.tensor([2.0, -0.5, -0.5, -0.5, 0.0])
+    alone = old - torch.tensor([0.0, 0.0, 0.0, 0.0, 8.0])  # the only label of its class
+    assert ridge.is_better(sure, old, labels)
+    assert not ridge.is_better(unsure, old, labels)
+    assert ridge.is_better(unsure, old, None)  # of validation labels, the mean decides
+    assert not ridge.is_better(alone, old, labels)
+    assert not ridge.is_better(sure[2:], old[2:], torch.tensor([0, 1, 2]))  # nothing to go by
+
+
+def test_one_label_a_class_is_enough_for_clusters() -> None:
+    x, y = blobs(150, distance=8.0)
+    model = fit_closed_form(x, None, y, torch.arange(3))
+    assert accuracy(model, y) > 0.95
 
 
 def test_new_nodes_that_equal_old_ones_are_classified_as_they_are() -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from jlgcn.graphs import SparseGraph, diffuse
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
 from jlgcn.nn.explain import EdgeExplanation, NodeExplanation, mean_contributions, take_apart
-from jlgcn.nn.ridge import fit_ridge
+from jlgcn.nn.ridge import fit_ridge, is_better
 from jlgcn.nn.suggest import most_telling_rows
 from jlgcn.ops import principal_directions
 
@@ -34,7 +34,7 @@ class ClosedFormOptions:
     Where a choice is None, labels make it: each value that comes into question is tried in the
     first layer, whose graph no label has touched, and that is taken under which the labels of the
     validation nodes are most likely; without such nodes, those of training nodes, each predicted by
-    all others.
+    all others, if they become more likely by more than a standard error.
 
     Attributes:
         num_layers: graphs that are learned one after another; the first by the features alone.
@@ -346,7 +346,8 @@ def fit_closed_form(
                 other = torch.randn_like(metric)
                 metric = other * (metric.norm() / other.norm())
         solved = problem.solve(metric, choice)
-        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits, solved.loss))
+        loss = float(solved.losses.mean())
+        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits, loss))
     return ClosedFormJLGCN(
         options=options,
         choice=choice,
@@ -373,7 +374,7 @@ class _Solved(NamedTuple):
     weight: Tensor
     bias: Tensor
     logits: Tensor
-    loss: float
+    losses: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,12 +419,13 @@ class _Problem:
         if not tries:
             return choice
         metric = self.projection.new_zeros(self.projection.shape[0], self.num_classes)
-        best = self.solve(metric, choice).loss
+        left_out = self.y[self.train] if self.val is None else None
+        best = self.solve(metric, choice).losses
         for name, value in tries:
             tried = replace(choice, **{name: value})  # type: ignore[arg-type]
-            loss = self.solve(metric, tried).loss
-            if loss < best:
-                best, choice = loss, tried
+            losses = self.solve(metric, tried).losses
+            if is_better(losses, best, left_out):
+                best, choice = losses, tried
         return choice
 
     def solve(self, metric: Tensor, choice: GraphChoice) -> _Solved:
@@ -437,9 +439,9 @@ class _Problem:
             graph.normalized(), self.features, choice.restart, tolerance=options.tolerance
         )
         leveled = _leveled(spread, graph.degree())
-        weight, bias, loss = fit_ridge(leveled, self.y, self.train, self.val, self.num_classes)
+        weight, bias, losses = fit_ridge(leveled, self.y, self.train, self.val, self.num_classes)
         logits = leveled @ weight + bias
-        return _Solved(learned, scale, graph, spread, weight, bias, logits, loss)
+        return _Solved(learned, scale, graph, spread, weight, bias, logits, losses)
 
     def learn_metric(self, logits: Tensor) -> Tensor:  # (in_channels, num_classes)
         """Return the regression of the classes' probabilities on the features of all nodes."""

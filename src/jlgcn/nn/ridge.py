@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Penalties among which labels choose.
-_RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+# Penalties among which labels choose, tried in this order.
+_RIDGES = (0.3, 0.1, 1.0, 0.03, 3.0, 0.01, 10.0, 30.0, 100.0)
 
 # A regression on 0 and 1 answers with numbers between them; softmax takes them times this.
 _SHARPNESS = 8.0
@@ -19,15 +21,34 @@ def fit_ridge(
     train: Tensor,  # (M,), int64
     val: Tensor | None,  # (V,), int64
     num_classes: int,
-) -> tuple[Tensor, Tensor, float]:  # (in_channels, num_classes), (num_classes,), ()
-    """Return weight and bias of a ridge regression on classes, and the loss that chose its penalty.
+) -> tuple[Tensor, Tensor, Tensor]:  # (in_channels, num_classes), (num_classes,), (V or M,)
+    """Return weight and bias of a ridge regression, and the losses of labels it did not see.
 
     Without validation nodes, every training label is predicted by all others. That follows from the
     fit to all, divided by one minus the label's own influence; so all penalties cost one
-    eigendecomposition.
+    eigendecomposition. These losses choose the penalty, see :func:`is_better`.
     """
-    weight, bias, _, loss = _best_fit(x, y, train, val, num_classes)
-    return weight, bias, loss
+    weight, bias, _, losses = _best_fit(x, y, train, val, num_classes)
+    return weight, bias, losses
+
+
+def is_better(new: Tensor, old: Tensor, left_out: Tensor | None) -> bool:
+    """Return whether losses of labels say that a new setting is better than an old one.
+
+    Of validation labels, the mean decides. Training labels that were left out in turn are few: a
+    setting must be better by more than a standard error, and labels without another of their class
+    say nothing, since no setting could have told them.
+
+    Args:
+        new: losses under the new setting, (V or M,).
+        old: losses under the old one.
+        left_out: the labels' classes, (M,), where they were left out; None for validation labels.
+    """
+    gain = old - new
+    if left_out is None:
+        return float(gain.mean()) > 0
+    gain = gain[torch.bincount(left_out)[left_out] > 1]
+    return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
 
 
 def leave_one_out(
@@ -38,15 +59,15 @@ def leave_one_out(
 ) -> Tensor:  # (M, num_classes), float64
     """Return the scores of every training label, predicted by all others; see :func:`fit_ridge`.
 
-    Their cross-entropy is the loss that :func:`fit_ridge` returns.
+    Their cross-entropies are the losses that :func:`fit_ridge` returns.
     """
     return _best_fit(x, y, train, None, num_classes)[2]
 
 
 def _best_fit(
     x: Tensor, y: Tensor, train: Tensor, val: Tensor | None, num_classes: int
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Return weight, bias, scores of labels that were not learned from, and their loss."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return weight, bias, scores of labels that were not learned from, and their losses."""
     target = functional.one_hot(y[train], num_classes).double()
     mean = target.mean(0)
     # Rows of mean length 1, beside a column of ones: the bias is penalised as all weights are.
@@ -55,7 +76,7 @@ def _best_fit(
     values, vectors = torch.linalg.eigh(inputs.mT @ inputs)
     rotated = inputs @ vectors
     moment = rotated.mT @ (target - mean)
-    found: list[tuple[float, Tensor, Tensor]] = []
+    best: tuple[Tensor, Tensor, Tensor] | None = None
     for ridge in _RIDGES:
         shrinkage = 1 / (values.clamp(min=0) + ridge)
         weight = vectors @ (shrinkage.unsqueeze(-1) * moment)
@@ -66,8 +87,11 @@ def _best_fit(
         else:
             unseen = functional.pad(x[val].double() / length, (0, 1), value=1.0)
             answer, labels = mean + unseen @ weight, y[val]
-        loss = float(functional.cross_entropy(_SHARPNESS * answer, labels))
-        found.append((loss, weight, _SHARPNESS * answer))
-    loss, weight, scores = min(found, key=lambda each: each[0])
+        scores = _SHARPNESS * answer
+        losses = functional.cross_entropy(scores, labels, reduction="none")
+        if best is None or is_better(losses, best[0], labels if val is None else None):
+            best = (losses, weight, scores)
+    assert best is not None
+    losses, weight, scores = best
     bias = _SHARPNESS * (mean + weight[-1])
-    return (_SHARPNESS / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), scores, loss
+    return (_SHARPNESS / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), scores, losses
