@@ -117,6 +117,8 @@ def test_a_class_is_explained_by_rows_and_labels_are_asked_for(folder: Path) -> 
     assert "come over given edges" in lines[4]
     assert len(lines) == 9
     assert all(line.split()[0] in grape for line in lines[6:])
+    result = run("explain", folder / "model", name, "--layer", 0, code=2)
+    assert "name the second one, J, too" in result.output
     suggested = run("suggest", folder / "model", "-n", 4).output.split()
     label = {row["name"]: row["grape"] for row in rows}
     assert [label[row] for row in suggested] == [""] * 4

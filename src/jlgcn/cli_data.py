@@ -167,6 +167,10 @@ def explain(
     with plain_errors():
         fitted, rows = _load(model)
         if second is None:
+            if layer != -1:
+                raise ValueError(
+                    "--layer chooses the graph that joins two rows; name the second one, J, too"
+                )
             lines = _why_a_class(fitted, rows, _place(model, rows, first), top)
         else:
             i, j = _place(model, rows, first), _place(model, rows, second)

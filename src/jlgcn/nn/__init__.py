@@ -1,11 +1,7 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
-from jlgcn.nn.closed_form import (
-    ClosedFormJLGCN,
-    ClosedFormLayer,
-    ClosedFormOptions,
-    fit_closed_form,
-)
+from jlgcn.nn.closed_form import fit_closed_form
+from jlgcn.nn.closed_form_model import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.explain import EdgeExplanation, NodeExplanation, explain_edge, feature_importance
 from jlgcn.nn.graph_classifier import (
