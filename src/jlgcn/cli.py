@@ -126,6 +126,9 @@ def run(
 
     from tqdm import tqdm
 
+    from jlgcn.ops.precision import without_denormals
+    from jlgcn.train.distributed import joined_processes
+
     found, chosen, label = _chosen(recipe, variant, settings)
     options = {
         "recipe": found.name,
@@ -143,8 +146,9 @@ def run(
     ]
     try:
         if jobs == 1:
-            for experiment, seed, keywords in wanted:
-                _echo_result(_run_seed(experiment, seed, threads, True, keywords))
+            with without_denormals(), joined_processes():
+                for experiment, seed, keywords in wanted:
+                    _echo_result(_run_seed(experiment, seed, threads, True, keywords))
             return
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             tasks = [
@@ -276,12 +280,10 @@ def _run_seed(
 
     from jlgcn.ops.precision import without_denormals
     from jlgcn.recipes import run_seed
-    from jlgcn.train.distributed import join_processes
 
     if threads is not None:
         torch.set_num_threads(threads)
     with without_denormals():  # before the first threads, which take it over from this one
-        join_processes()
         return run_seed(experiment, seed, progress=progress, **options)
 
 

@@ -9,6 +9,11 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
+
+# PyTorch imports this with the first custom operator. If a group exists by then, the module keeps
+# it as a default argument for ever, destroy_process_group() no longer ends gloo's threads, and a
+# thread that outlives the interpreter aborts the process.
+import torch.distributed.nn.functional
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 

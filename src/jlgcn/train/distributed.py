@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,10 +17,23 @@ from jlgcn.nn import GraphLearner
 from jlgcn.nn.batch_norm import is_distributed
 
 
-def join_processes() -> None:
-    """Join the processes that `torchrun` has started, where it has started several."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+@contextmanager
+def joined_processes() -> Iterator[None]:
+    """Join the processes that `torchrun` has started, if it has started several; leave at the end.
+
+    Example:
+        >>> with joined_processes():
+        ...     process_group()
+        (0, 1)
+    """
+    joins = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
+    if joins:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        if joins:
+            dist.destroy_process_group()
 
 
 def process_group() -> tuple[int, int]:
