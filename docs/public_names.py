@@ -23,6 +23,7 @@ PACKAGES = (
     "jlgcn.nn",
     "jlgcn.data",
     "jlgcn.train",
+    "jlgcn.scale",
     "jlgcn.recipes",
     "jlgcn.report",
 )

@@ -13,13 +13,14 @@ import pytest
 
 import jlgcn
 import jlgcn.ops
+import jlgcn.scale
 from jlgcn._optional import require
 
 PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "ops", "graphs", "nn", "data", "train", "recipes"),
+    *("_optional", "ops", "graphs", "nn", "data", "train", "scale", "recipes"),
     *(
         "plan",
         "saved_model",
@@ -29,6 +30,7 @@ LAYERS = (
         "doctor",
         "cli_data",
         "cli_report",
+        "cli_scale",
         "cli",
         "__main__",
     ),
@@ -36,6 +38,8 @@ LAYERS = (
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (
+    "BatchConfig",
+    "BatchOutput",
     "ClosedFormJLGCN",
     "ClosedFormLayer",
     "Comparison",
@@ -44,7 +48,9 @@ ANSWERS = (
     "GraphOutput",
     "JLGCNOutput",
     "NodeExplanation",
+    "PackPlan",
     "Pattern",
+    "Split",
 )
 BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")
 BANNED_CALLS = ("eval", "exec", "torch.load", "yaml.load")
@@ -121,7 +127,7 @@ def test_the_command_line_starts_without_torch() -> None:
     assert "torch" not in modules_after("import jlgcn.cli")
 
 
-@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs, jlgcn.nn])
+@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs, jlgcn.nn, jlgcn.scale])
 def test_public_names_exist_and_are_described(module: object) -> None:
     for name in module.__all__:  # type: ignore[attr-defined]
         public = getattr(module, name)

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jlgcn import data, graphs, nn, ops, recipes, train
+    from jlgcn import data, graphs, nn, ops, recipes, scale, train
     from jlgcn.comparison import Comparison, compare
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.graphs import (
@@ -43,6 +43,7 @@ __all__ = [
     "nn",
     "ops",
     "recipes",
+    "scale",
     "train",
 ]
 
@@ -51,7 +52,7 @@ _HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
     "JLGCNClassifier": "jlgcn.estimator",
     "compare": "jlgcn.comparison",
 }
-_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
+_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "scale", "train")
 
 
 def __getattr__(name: str) -> object:

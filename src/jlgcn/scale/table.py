@@ -1,0 +1,256 @@
+"""Which nodes may be joined: nearest rows and known edges, both directions united, on disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from jlgcn._optional import require
+from jlgcn.nn import GraphLearner
+from jlgcn.ops import nearest_neighbors
+from jlgcn.ops.knn import MAX_EXACT_ROWS
+from jlgcn.scale.store import PackedTable
+
+logger = logging.getLogger(__name__)
+
+# Rows that are projected, searched or compared at a time.
+CHUNK_ROWS = 1 << 16
+
+# Rows of a cell of the index, and cells that are searched for a row. The number of cells grows with
+# N and a graph of their centres finds the nearest of them, so a search costs log N: an index of √N
+# cells would cost √N.
+_CELL_ROWS = 128
+_NUM_PROBES = 8
+
+
+class NeighborTable:
+    """The neighbours of every node: its nearest rows, those it is nearest to, and known ones.
+
+    Rows are compressed and symmetric, without a node itself, whose weight is always 1.
+
+    Args:
+        folder: what :meth:`build` wrote.
+
+    Attributes:
+        start: where the neighbours of each node begin, (N + 1,), int64.
+        neighbor: the neighbours, ascending, (E,), int32 or int64.
+        given: weight of the known edge at each place, 0 where there is none, (E,); None without
+            known edges.
+        degree: degree of every node in every layer, before it is normalised, (N, layers), as
+            :func:`jlgcn.scale.infer` found it; ones until then.
+
+    Cost: memory maps; about 2·k·N entries for k nearest rows.
+
+    Example:
+        >>> import tempfile
+        >>> from jlgcn.scale import planted_table
+        >>> packed, table = planted_table(tempfile.mkdtemp(), 50, num_neighbors=3)
+        >>> bool((table.start.diff() >= 3).all())
+        True
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.start = torch.from_numpy(np.load(self.folder / "start.npy"))
+        self.neighbor = self._map("neighbor")
+        has_given = (self.folder / "given.npy").exists()
+        self.given = self._map("given") if has_given else None
+        has_degree = (self.folder / "degree.npy").exists()
+        self.degree = self._map("degree") if has_degree else torch.ones(self.num_nodes, 1)
+
+    def _map(self, name: str) -> Tensor:
+        return torch.from_numpy(np.load(self.folder / f"{name}.npy", mmap_mode="c"))
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, N."""
+        return self.start.shape[0] - 1
+
+    @property
+    def num_entries(self) -> int:
+        """Number of places, E; an edge counts twice."""
+        return self.neighbor.shape[0]
+
+    def __repr__(self) -> str:
+        return f"NeighborTable({self.num_nodes:,} nodes, {self.num_entries:,} entries)"
+
+    @classmethod
+    def build(
+        cls,
+        packed: PackedTable,
+        learner: GraphLearner,
+        num_neighbors: int,
+        folder: str | os.PathLike[str],
+    ) -> NeighborTable:
+        """Search the nearest rows under a metric, unite them with known edges, write the table.
+
+        Args:
+            packed: the rows.
+            learner: the metric, of a network's first layer.
+            num_neighbors: nearest rows of each, k.
+            folder: where to; it is there when it is whole.
+
+        Cost: up to 50,000 rows all pairs, 2·N²·rank FLOP; above, FAISS (extra ``ann``), N·log N.
+        Memory N·(4·rank + 20·k) bytes.
+        """
+        final = Path(folder)
+        temporary = final.with_name(final.name + ".tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        places = _symmetric(_nearest(project(packed, learner), num_neighbors))
+        if packed.plan.num_edges:
+            places, given = _with_given(places, packed)
+            np.save(temporary / "given.npy", given)
+        np.save(temporary / "start.npy", places.indptr.astype(np.int64))
+        np.save(temporary / "neighbor.npy", places.indices)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+        return cls(final)
+
+    @torch.no_grad()
+    def recall(
+        self,
+        packed: PackedTable,
+        learner: GraphLearner,
+        num_neighbors: int,
+        *,
+        num_sampled: int = 256,
+    ) -> float:
+        r"""Return how much of the heaviest weights of some nodes the table has.
+
+        .. math::
+            \frac{\sum_i \sum_{j \in T_k(i)} \exp(-\|z_i - z_j\|^2)}
+            {\sum_i \sum_{j \in N_k(i)} \exp(-\|z_i - z_j\|^2)}
+
+        with N the k nearest of all rows and T the k nearest in the table. What counts is weight,
+        not identity: where rows lie so close that a small turn of the metric exchanges all nearest
+        ones, the old ones are as good.
+
+        Args:
+            packed: the rows.
+            learner: the metric as it is now.
+            num_neighbors: k.
+            num_sampled: nodes i, evenly spread: nothing random is drawn.
+
+        Cost: 2·num_sampled·N·rank FLOP.
+        """
+        count = min(num_sampled, self.num_nodes)
+        nodes = torch.arange(count) * self.num_nodes // count
+        asked = learner.project(packed.rows(nodes))
+        width = min(num_neighbors, self.num_nodes - 1)
+        best = torch.full((count, width), torch.inf)
+        for start in range(0, self.num_nodes, CHUNK_ROWS):
+            z = learner.project(packed.chunk(start, min(start + CHUNK_ROWS, self.num_nodes)))
+            # From differences: the weight of equal rows is 1, whatever their offset.
+            distance = torch.cdist(asked, z, compute_mode="donot_use_mm_for_euclid_dist")
+            here = ((nodes >= start) & (nodes < start + len(z))).nonzero().squeeze(-1)
+            distance[here, nodes[here] - start] = torch.inf
+            near = distance.topk(min(width, len(z)), largest=False).values
+            best = torch.cat([best, near], 1).topk(width, largest=False).values
+        found = 0.0
+        for node, z in zip(nodes.tolist(), asked, strict=True):
+            known = self.neighbor[self.start[node] : self.start[node + 1]].long()
+            weight = (-(learner.project(packed.rows(known)) - z).square().sum(-1)).exp()
+            found += float(weight.topk(min(width, len(weight))).values.sum())
+        return min(1.0, found / float((-best.square()).exp().sum().clamp(min=1e-30)))
+
+
+@torch.no_grad()
+def project(packed: PackedTable, learner: GraphLearner) -> Tensor:  # (N, rank)
+    """Return the points of all rows, a chunk at a time."""
+    z = torch.empty(packed.num_nodes, learner.rank)
+    for start in range(0, packed.num_nodes, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, packed.num_nodes)
+        z[start:stop] = learner.project(packed.chunk(start, stop))
+    return z
+
+
+def _nearest(z: Tensor, num_neighbors: int) -> np.ndarray:
+    """Return nearest rows, ascending, (N, k), int32 where it is enough; a row itself for none."""
+    num_rows = z.shape[0]
+    dtype = np.int32 if num_rows < 2**31 else np.int64
+    found: np.ndarray
+    if num_rows <= MAX_EXACT_ROWS:
+        found = nearest_neighbors(z, num_neighbors, search="exact").numpy().astype(dtype)
+    else:
+        found = _search(z, num_neighbors, dtype)
+    own = np.arange(num_rows, dtype=dtype)[:, None]
+    np.copyto(found, own, where=np.less(found, 0))
+    found.sort(1)
+    return found
+
+
+def _search(z: Tensor, num_neighbors: int, dtype: Any) -> np.ndarray:  # noqa: ANN401
+    faiss = require("faiss", "ann", f"the search for neighbours among {z.shape[0]:,} rows")
+    points = (z - z.mean(0)).numpy()
+    num_rows, rank = points.shape
+    num_cells = num_rows // _CELL_ROWS
+    # Rows drawn at random are as good centres as means of many iterations, and cost nothing.
+    drawn = np.random.default_rng(0).choice(num_rows, num_cells, replace=False)
+    centers = faiss.IndexHNSWFlat(rank, 16)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # several threads join the centres in an order of chance
+    centers.add(np.ascontiguousarray(points[np.sort(drawn)]))
+    faiss.omp_set_num_threads(threads)
+    centers.hnsw.efSearch = 2 * _NUM_PROBES
+    index = faiss.IndexIVFFlat(centers, rank, num_cells)
+    index.is_trained = True
+    index.nprobe = _NUM_PROBES
+    index.add(points)
+    found = np.empty((num_rows, num_neighbors), dtype=dtype)
+    for start in range(0, num_rows, CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, num_rows))
+        near = index.search(points[rows], num_neighbors + 1)[1]
+        is_self = near == rows[:, None]
+        is_self[:, -1] |= ~is_self.any(1)  # equal rows came first: drop the farthest
+        found[rows] = near[~is_self].reshape(len(rows), num_neighbors)
+    return found
+
+
+def _symmetric(nearest: np.ndarray) -> Any:  # noqa: ANN401
+    """Return both directions of every pair as compressed rows, without a node itself."""
+    num_rows, width = nearest.shape
+    start = np.arange(num_rows + 1, dtype=np.int64) * width
+    ones = np.ones(nearest.size, dtype=bool)
+    places = scipy.sparse.csr_array((ones, nearest.reshape(-1), start), shape=(num_rows, num_rows))
+    places.sum_duplicates()
+    return _without_loops(places + places.T.tocsr())
+
+
+def _without_loops(places: Any) -> Any:  # noqa: ANN401
+    row = np.repeat(np.arange(places.shape[0], dtype=places.indices.dtype), np.diff(places.indptr))
+    keep = places.indices != row
+    if keep.all():
+        return places
+    count = np.bincount(row[keep], minlength=places.shape[0])
+    start = np.concatenate([[0], np.cumsum(count)])
+    kept = (places.data[keep], places.indices[keep], start)
+    return scipy.sparse.csr_array(kept, shape=places.shape)
+
+
+def _with_given(places: Any, packed: PackedTable) -> tuple[Any, np.ndarray]:  # noqa: ANN401
+    """Return the places of both, and the weight of the known edge at each, 0 where there is none.
+
+    An edge that is known in two directions has the larger of its weights.
+    """
+    (row, col), weight = packed.edges()
+    forward = scipy.sparse.coo_array((weight.numpy(), (row.numpy(), col.numpy())), places.shape)
+    edges = _without_loops(forward.tocsr())
+    edges = edges.maximum(edges.T.tocsr()).tocoo()
+    known = scipy.sparse.csr_array((np.ones(edges.nnz, dtype=bool), edges.coords), places.shape)
+    both = (places + known).tocsr()
+    both.sort_indices()
+    numbers = scipy.sparse.csr_array(
+        (np.arange(1, both.nnz + 1), both.indices, both.indptr), both.shape
+    )
+    given = np.zeros(both.nnz, dtype=np.float32)
+    given[np.asarray(numbers[edges.coords]).reshape(-1) - 1] = edges.data
+    return both, given

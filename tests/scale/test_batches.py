@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch_geometric.sampler import NodeSamplerInput
+
+from jlgcn.graphs import Graph, SparseGraph, as_graph
+from jlgcn.nn import JLGCN, JLGCNConv
+from jlgcn.scale import (
+    BatchOutput,
+    NeighborTable,
+    PackedTable,
+    TableFeatureStore,
+    TableGraphStore,
+    TableSampler,
+    forward_batch,
+    infer,
+    pack,
+    planted_table,
+    table_loader,
+    write_planted,
+)
+
+
+def entries(table: NeighborTable) -> Tensor:  # (2, E)
+    row = torch.arange(table.num_nodes).repeat_interleave(table.start.diff())
+    return torch.stack([row, table.neighbor.long()])
+
+
+def whole_graph(
+    model: JLGCN, x: Tensor, table: NeighborTable, given: Graph | None = None
+) -> tuple[Tensor, Tensor]:
+    """Logits and degrees by graphs that hold every place of the table at once."""
+    current = as_graph(None, len(x), dtype=x.dtype) if given is None else given
+    degrees = []
+    for index, conv in enumerate(model.convs):
+        assert isinstance(conv, JLGCNConv)
+        x = functional.leaky_relu(x, model.negative_slope) if index > 0 else x
+        learned = SparseGraph.from_candidates(conv.learner.project(x), entries(table))
+        degrees.append(learned.degree() + current.degree())
+        x, current, _ = conv.convolve(x, current, learned)
+    return x, torch.stack(degrees, -1)
+
+
+def with_known_edges(folder: Path, num_nodes: int) -> tuple[PackedTable, NeighborTable, Graph]:
+    edges = torch.randint(0, num_nodes, (2, 40))
+    edges = edges[:, edges[0] != edges[1]]
+    write_planted(folder / "rows", num_nodes, num_features=8, num_classes=3)
+    columns = {"a": edges[0].numpy(), "b": edges[1].numpy(), "weight": np.full(len(edges[0]), 2.0)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "edges.parquet")
+    pack(folder / "rows", folder / "packed", label="kind", edges=folder / "edges.parquet")
+    packed = PackedTable(folder / "packed")
+    learner = JLGCN(8, 16, 3, options="paper").learners[0]
+    table = NeighborTable.build(packed, learner, 4, folder / "table")
+    pairs = torch.cat([edges, edges.flip(0)], -1).unique(dim=1)
+    return packed, table, SparseGraph(pairs, torch.full(pairs.shape[1:], 2.0), num_nodes)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_a_batch_of_all_neighbours_is_the_whole_graph(tmp_path: Path, num_layers: int) -> None:
+    packed, table = planted_table(tmp_path, 300)
+    model = JLGCN(8, 16, 3, num_layers, options="paper").double().eval()
+    expected, degrees = whole_graph(model, packed.chunk(0, 300).double(), table)
+    table.degree = degrees.detach()
+    nodes = torch.tensor([5, 17, 123, 299])
+    batch = next(iter(table_loader(packed, table, nodes, [-1] * num_layers)))
+    out = forward_batch(model, batch)
+    assert isinstance(out, BatchOutput)
+    # Degrees at the rim are scaled by a sum of others, which is rounded.
+    torch.testing.assert_close(out.logits, expected[nodes], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(out.degrees[-1], degrees[nodes, -1], rtol=1e-12, atol=0.0)
+
+
+def test_gradients_of_a_batch_of_all_nodes_are_those_of_the_whole_graph(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 120)
+    model = JLGCN(8, 16, 3, options="paper").double().eval()
+    whole_graph(model, packed.chunk(0, 120).double(), table)[0].square().sum().backward()
+    expected = [
+        parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
+    ]
+    model.zero_grad()
+    batch = next(iter(table_loader(packed, table, torch.arange(120), [-1, -1])))
+    forward_batch(model, batch).logits.square().sum().backward()
+    for parameter, grad in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, grad, rtol=1e-9, atol=1e-11)
+
+
+def test_known_edges_count_as_in_the_whole_graph(tmp_path: Path) -> None:
+    packed, table, given = with_known_edges(tmp_path, 100)
+    assert table.given is not None
+    row, col = entries(table)
+    dense = torch.zeros(100, 100).index_put((row, col), table.given)
+    torch.testing.assert_close(dense, given.to_dense())
+    model = JLGCN(8, 16, 3, options="paper").eval()
+    expected, degrees = whole_graph(model, packed.chunk(0, 100), table, given)
+    logits = infer(model, packed, table, tmp_path / "out")
+    torch.testing.assert_close(logits, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(table.degree, degrees.detach(), rtol=1e-5, atol=1e-5)
+    batch = next(iter(table_loader(packed, table, torch.arange(7), [-1, -1])))
+    out = forward_batch(model, batch, table.given[batch.e_id])
+    torch.testing.assert_close(out.logits, expected[:7], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_learned", [1, 2])
+def test_inference_by_layers_is_the_whole_graph(tmp_path: Path, num_learned: int) -> None:
+    packed, table = planted_table(tmp_path, 500)
+    model = JLGCN(8, 16, 3, num_learned=num_learned, options="paper").eval()
+    logits = infer(model, packed, table, tmp_path / "out")
+    batch = next(iter(table_loader(packed, table, torch.arange(500), [-1, -1], batch_size=500)))
+    torch.testing.assert_close(logits, forward_batch(model, batch).logits.detach())
+    again = torch.from_numpy(np.load(tmp_path / "out" / "logits.npy"))
+    assert torch.equal(again, logits)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["logits.npy"]
+
+
+def test_chunks_of_inference_do_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, table = planted_table(tmp_path, 200)
+    model = JLGCN(8, 16, 3, options="paper")
+    expected = infer(model, packed, table, tmp_path / "one").clone()
+    monkeypatch.setattr("jlgcn.scale.inference._CHUNK_ENTRIES", 3)  # a row at a time
+    torch.testing.assert_close(infer(model, packed, table, tmp_path / "many"), expected)
+    assert model.training
+
+
+def test_what_is_sampled_is_in_the_table(tmp_path: Path) -> None:
+    _, table = planted_table(tmp_path, 300)
+    nodes = torch.tensor([250, 3, 77])
+    out = TableSampler(table, [4, 3]).sample_from_nodes(NodeSamplerInput(None, nodes))
+    assert torch.equal(out.node[:3], nodes)
+    assert len(out.node.unique()) == len(out.node) == sum(out.num_sampled_nodes)
+    assert len(out.row) == sum(out.num_sampled_edges)
+    expected = torch.stack([out.node[out.col], out.node[out.row]])
+    assert torch.equal(entries(table)[:, out.edge], expected)
+    assert len(out.edge.unique()) == len(out.edge)
+    assert torch.bincount(out.col)[:3].tolist() == [4, 4, 4]
+    assert int(torch.bincount(out.col)[3:].max()) == 3
+
+
+def test_every_neighbour_is_drawn_as_often(tmp_path: Path) -> None:
+    _, table = planted_table(tmp_path, 60)
+    node = int(table.start.diff().argmax())
+    size = int(table.start[node + 1] - table.start[node])
+    sampler = TableSampler(table, [3])
+    draws = 4000
+    asked = NodeSamplerInput(None, torch.full((draws,), node))
+    # One node asked for so often is as good as so many draws: each row has a draw of its own.
+    _, entry = sampler._draw(asked.node, 3)
+    count = torch.bincount(entry - table.start[node], minlength=size)
+    mean = 3 * draws / size
+    assert size > 6
+    assert count.sum() == 3 * draws
+    assert float((count - mean).abs().max()) < 5 * mean**0.5
+
+
+def test_sampled_degrees_have_the_true_ones_as_mean(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 200, num_neighbors=10)
+    model = JLGCN(8, 16, 3, 1, options="paper").double().eval()
+    _, degrees = whole_graph(model, packed.chunk(0, 200).double(), table)
+    loader = table_loader(packed, table, torch.arange(200), [4], batch_size=200)
+    with torch.no_grad():
+        batches = [forward_batch(model, next(iter(loader))) for _ in range(400)]
+    drawn = torch.stack([batch.degrees[0] for batch in batches])
+    error = (drawn.mean(0) - degrees[:, 0].detach()).abs() / drawn.std(0).clamp(min=1e-9)
+    assert float(error.max()) < 5 / 400**0.5
+    assert float(drawn.std(0).max()) > 0.01
+
+
+def test_the_energy_is_that_of_the_learned_graphs(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 80)
+    model = JLGCN(8, 16, 3, 1, options="paper").double().eval()
+    x = packed.chunk(0, 80).double()
+    learned = SparseGraph.from_candidates(model.learners[0].project(x), entries(table))
+    batch = next(iter(table_loader(packed, table, torch.arange(80), [-1])))
+    energy = forward_batch(model, batch, with_energy=True).energy
+    assert energy is not None
+    torch.testing.assert_close(energy.sum(), learned.dirichlet(x) / 2)
+
+
+def test_recall_is_whole_after_a_search_and_falls_with_another_metric(tmp_path: Path) -> None:
+    packed, _ = planted_table(tmp_path, 400)
+    first, other = (JLGCN(8, 16, 3, options="paper").learners[0] for _ in range(2))
+    table = NeighborTable.build(packed, first, 5, tmp_path / "table")
+    assert table.recall(packed, first, 5) == pytest.approx(1.0)
+    with torch.no_grad():
+        first.metric.weight.mul_(10)  # the same nearest rows
+        other.metric.weight.mul_(10)
+    assert table.recall(packed, first, 5) == pytest.approx(1.0)
+    assert table.recall(packed, other, 5) < 0.9
+
+
+def test_many_rows_are_searched_by_faiss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr("jlgcn.scale.table.MAX_EXACT_ROWS", 100)
+    packed, _ = planted_table(tmp_path, 5000)
+    learner = JLGCN(8, 16, 3, rank=4, options="paper").learners[0]
+    table = NeighborTable.build(packed, learner, 8, tmp_path / "table")
+    assert table.recall(packed, learner, 8) > 0.7
+    again = NeighborTable.build(packed, learner, 8, tmp_path / "again")
+    assert torch.equal(table.neighbor, again.neighbor)
+
+
+def test_stores_hand_out_what_loaders_ask_for(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 40)
+    features, graph = TableFeatureStore(packed, table), TableGraphStore(table)
+    assert features.get_tensor_size(features.get_all_tensor_attrs()[0]) == (40, 8)
+    row, start = graph.get_edge_index(TableGraphStore.PLACES)
+    assert torch.equal(row, table.neighbor.long())
+    assert torch.equal(start, table.start)
+    with pytest.raises(KeyError, match="nodes have x, y, num_neighbors and degree"):
+        features.get_tensor(group_name=None, attr_name="z", index=torch.arange(2))
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 40)
+    batch = next(iter(table_loader(packed, table, torch.arange(4), [2])))
+    with pytest.raises(ValueError, match="2 layers, but the batch has 1 hops; pass 2 fanouts"):
+        forward_batch(JLGCN(8, 16, 3, options="paper"), batch)
+    with pytest.raises(ValueError, match='normalize_learned=True; pass options="paper"'):
+        infer(JLGCN(8, 16, 3), packed, table, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"one for each layer, but they are \[0\]"):
+        TableSampler(table, [0])
+    with pytest.raises(NotImplementedError, match="NodeLoader, not LinkLoader"):
+        TableSampler(table, [2]).sample_from_edges(None)
