@@ -14,11 +14,23 @@ import json
 import shutil
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from measure import growth_exponent, in_own_process, status_bytes, table
+from measure import (
+    Run,
+    growth_exponent,
+    in_own_process,
+    median_ratio,
+    status_bytes,
+    table,
+    times_side_by_side,
+    write_json,
+)
+from torch.nn.functional import cross_entropy
 
 from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.scale import (
@@ -27,7 +39,9 @@ from jlgcn.scale import (
     PackedTable,
     Split,
     fit_batches,
+    forward_batch,
     pack,
+    table_loader,
     training,
     write_planted,
 )
@@ -36,6 +50,7 @@ from jlgcn.train.environment import versions
 NUM_LABELS = 10_000
 RANK = 8
 HIDDEN = 32
+BATCH_SIZE = 256
 
 
 def make_model(packed: PackedTable) -> JLGCN:
@@ -67,11 +82,13 @@ class Clock:
         setattr(module, name, timed)
 
 
-def measure(num_rows: int, work: str, config: BatchConfig) -> dict[str, object]:
+def measure(
+    num_rows: int, num_features: int, work: Path, config: BatchConfig, keep: bool
+) -> dict[str, object]:
     """Write, pack, train on and infer one size."""
-    folder = Path(work) / f"rows-{num_rows}"
+    folder = work / f"rows-{num_rows}"
     shutil.rmtree(folder, ignore_errors=True)
-    write_planted(folder / "parquet", num_rows)
+    write_planted(folder / "parquet", num_rows, num_features=num_features)
     started = time.perf_counter()
     pack(folder / "parquet", folder / "packed", label="kind")
     packing = time.perf_counter() - started
@@ -89,9 +106,11 @@ def measure(num_rows: int, work: str, config: BatchConfig) -> dict[str, object]:
     seconds = time.perf_counter() - started
     speeds = [row["nodes_per_second"] for row in result.history]
     on_disk = sum(path.stat().st_size for path in folder.rglob("*.npy"))
-    shutil.rmtree(folder)
+    if not keep:
+        shutil.rmtree(folder)
     return {
         "rows": num_rows,
+        "features": num_features,
         "pack_seconds": round(packing, 1),
         "search_seconds": round(clock.seconds["search"], 1),
         "recall_seconds": round(clock.seconds["recall"], 1),
@@ -108,26 +127,117 @@ def measure(num_rows: int, work: str, config: BatchConfig) -> dict[str, object]:
     }
 
 
+def side_by_side(sizes: list[int], work: Path) -> dict[str, object]:
+    """Time training steps of all sizes in turn, so that a slow machine slows all of them down."""
+    steps: dict[str, Run] = {}
+    for num_rows in sizes:
+        folder = work / f"rows-{num_rows}"
+        packed = PackedTable(folder / "packed")
+        neighbors = NeighborTable(next(iter(sorted((folder / "run").glob("table-*")))))
+        steps[str(num_rows)] = step_of(packed, neighbors)
+    seconds = times_side_by_side(steps, 60)
+    base = seconds[str(sizes[0])]
+    return {
+        "nodes_per_second": {
+            name: BATCH_SIZE / statistics.median(times) for name, times in seconds.items()
+        },
+        "time_against_smallest": {
+            name: median_ratio(times, base) for name, times in seconds.items()
+        },
+        "seconds": seconds,
+    }
+
+
+def step_of(packed: PackedTable, neighbors: NeighborTable) -> Run:
+    """Return a function that takes one training step on nodes drawn at random."""
+    model = make_model(packed)
+    optimizer = torch.optim.Adam(model.parameters())
+    nodes = Split.of(packed.y, num_train=NUM_LABELS, num_val=NUM_LABELS).train
+    batches: Iterator[Any] = iter(())
+
+    def step() -> None:
+        nonlocal batches
+        batch = next(batches, None)
+        if batch is None:
+            loader = table_loader(
+                packed, neighbors, nodes, (10, 10), batch_size=BATCH_SIZE, shuffle=True
+            )
+            batches = iter(loader)
+            batch = next(batches)
+        out = forward_batch(model, batch)
+        loss = cross_entropy(out.logits, batch.y[: batch.batch_size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def plot(found: list[dict[str, Any]], path: Path) -> None:
+    """Draw what every size took."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [one["rows"] for one in found]
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9, 2.8), layout="constrained")
+    left.loglog(rows, [one["search_seconds"] / one["tables"] for one in found], "o-", label="table")
+    passes = [one["infer_seconds"] / (one["tables"] + 1) for one in found]
+    left.loglog(rows, passes, "s-", label="all classes")
+    left.set_title("seconds")
+    left.legend()
+    middle.semilogx(rows, [one["nodes_per_second"] for one in found], "o-")
+    middle.set_ylim(bottom=0)
+    middle.set_title("nodes trained on a second")
+    right.loglog(rows, [one["peak_bytes"] / 2**30 for one in found], "o-")
+    right.set_title("peak memory, GiB")
+    for axis in (left, middle, right):
+        axis.set_xlabel("rows")
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Run what is missing, and print all of it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
+    parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help="keep the large files")
+    parser.add_argument(
+        "--side-by-side",
+        action="store_true",
+        help="only train, on all sizes that were kept, in turn",
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--plot", type=Path, help="draw the figures here")
     parser.add_argument("--work", type=Path, required=True, help="a folder for large files")
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    config = BatchConfig(epochs=args.epochs, batch_size=256, lr=0.01)
+    config = BatchConfig(epochs=args.epochs, batch_size=BATCH_SIZE, lr=0.01)
+    if args.side_by_side:
+        speeds = in_own_process(side_by_side, args.rows, args.work, num_threads=args.threads)
+        settings = {"threads": args.threads, "rank": RANK, "hidden": HIDDEN}
+        write_json(args.out / "side_by_side.json", asdict(config) | settings, speeds)
+        print(speeds)
+        return
     found = []
     for num_rows in args.rows:
-        path = args.out / f"batches-{num_rows}.json"
+        name = f"batches-{num_rows}" + (f"-{args.features}" if args.features != 64 else "")
+        path = args.out / f"{name}.json"
         if not path.exists():
             print(f"{num_rows:,} rows …", flush=True)
             figures = in_own_process(
-                measure, num_rows, str(args.work), config, num_threads=args.threads
+                measure,
+                num_rows,
+                args.features,
+                args.work,
+                config,
+                args.keep,
+                num_threads=args.threads,
             )
             settings = asdict(config) | {"rank": RANK, "hidden": HIDDEN, "labels": NUM_LABELS}
             document = {"settings": settings, "results": figures, "environment": versions()}
@@ -138,6 +248,8 @@ def main() -> None:
         *("test_accuracy", "peak_bytes"),
     )
     print(table(list(columns), [[str(one[name]) for name in columns] for one in found]))
+    if args.plot:
+        plot(found, args.plot)
     if len(found) > 1:
         sizes = [one["rows"] for one in found]
         built = [one["search_seconds"] / one["tables"] for one in found]

@@ -27,7 +27,13 @@ PACKAGES = (
     "jlgcn.recipes",
     "jlgcn.report",
 )
-MODULES = ("jlgcn.nn.baselines", "jlgcn.nn.cloud_baselines", "jlgcn.data.export", "jlgcn.doctor")
+MODULES = (
+    "jlgcn.nn.baselines",
+    "jlgcn.nn.cloud_baselines",
+    "jlgcn.data.export",
+    "jlgcn.plan",
+    "jlgcn.doctor",
+)
 COMMANDS = "commands"
 _SHOWN_FILES = 3
 

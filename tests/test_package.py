@@ -20,9 +20,9 @@ PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "ops", "graphs", "nn", "data", "train", "scale", "recipes"),
+    *("_optional", "ops", "graphs", "nn", "data", "train", "plan"),
+    *("scale", "recipes"),
     *(
-        "plan",
         "saved_model",
         "estimator",
         "comparison",

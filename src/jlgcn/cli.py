@@ -10,7 +10,7 @@ import typer
 import jlgcn
 from jlgcn.cli_data import compare, edges, explain, fit, predict, suggest
 from jlgcn.cli_report import report
-from jlgcn.cli_scale import pack
+from jlgcn.cli_scale import pack, plan
 
 if TYPE_CHECKING:
     from jlgcn.recipes import Experiment, Recipe, Variant
@@ -308,7 +308,7 @@ def _echo_result(result: dict[str, Any]) -> None:
     )
 
 
-for _command in (fit, predict, edges, explain, suggest, compare, report, pack):
+for _command in (fit, predict, edges, explain, suggest, compare, report, pack, plan):
     app.command()(_command)
 
 

@@ -187,7 +187,7 @@ def test_the_energy_is_that_of_the_learned_graphs(tmp_path: Path) -> None:
 
 def test_recall_is_whole_after_a_search_and_falls_with_another_metric(tmp_path: Path) -> None:
     packed, _ = planted_table(tmp_path, 400)
-    first, other = (JLGCN(8, 16, 3, options="paper").learners[0] for _ in range(2))
+    first, other = (JLGCN(8, 16, 3, rank=2, options="paper").learners[0] for _ in range(2))
     table = NeighborTable.build(packed, first, 5, tmp_path / "table")
     assert table.recall(packed, first, 5) == pytest.approx(1.0)
     with torch.no_grad():

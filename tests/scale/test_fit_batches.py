@@ -102,3 +102,12 @@ def test_two_processes_end_with_one_network(packed: PackedTable, tmp_path: Path)
 def test_too_few_labels_are_named() -> None:
     with pytest.raises(ValueError, match="3 nodes have a class, which is too few for 2 to train"):
         Split.of(torch.tensor([0, 1, -1, 0]), num_train=2, num_val=1)
+
+
+def test_a_size_that_does_not_fit_is_refused_first(
+    packed: PackedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jlgcn.plan.available_bytes", lambda: 1e6)
+    with pytest.raises(MemoryError, match="GiB are available; free some memory"):
+        train(packed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

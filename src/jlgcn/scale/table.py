@@ -110,7 +110,8 @@ class NeighborTable:
             places, given = _with_given(places, packed)
             np.save(temporary / "given.npy", given)
         np.save(temporary / "start.npy", places.indptr.astype(np.int64))
-        np.save(temporary / "neighbor.npy", places.indices)
+        dtype = np.int32 if places.shape[0] < 2**31 else np.int64
+        np.save(temporary / "neighbor.npy", places.indices.astype(dtype, copy=False))
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
         return cls(final)
@@ -218,7 +219,9 @@ def _search(z: Tensor, num_neighbors: int, dtype: Any) -> np.ndarray:  # noqa: A
 def _symmetric(nearest: np.ndarray) -> Any:  # noqa: ANN401
     """Return both directions of every pair as compressed rows, without a node itself."""
     num_rows, width = nearest.shape
-    start = np.arange(num_rows + 1, dtype=np.int64) * width
+    # The number of entries decides which integers SciPy counts with; both directions have twice.
+    dtype = np.int32 if 2 * nearest.size < 2**31 else np.int64
+    start = np.arange(num_rows + 1, dtype=dtype) * dtype(width)
     ones = np.ones(nearest.size, dtype=bool)
     places = scipy.sparse.csr_array((ones, nearest.reshape(-1), start), shape=(num_rows, num_rows))
     places.sum_duplicates()

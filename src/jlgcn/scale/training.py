@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from jlgcn.nn import JLGCN
+from jlgcn.plan import plan
 from jlgcn.scale.forward import BatchOutput, check_options, forward_batch
 from jlgcn.scale.inference import infer
 from jlgcn.scale.sampler import table_loader
@@ -111,6 +112,7 @@ def fit_batches(
 ) -> tuple[JLGCN, Tensor, FitResult]:
     """Train a network on batches, and return it with the logits of all nodes.
 
+    A size that does not fit is refused before anything is allocated, see :func:`jlgcn.plan.plan`.
     In a process group, every process takes its own part of the training nodes and gradients are
     averaged.
 
@@ -151,6 +153,9 @@ def fit_batches(
         >>> logits.shape, result.history[0]["table"]
         (torch.Size([200, 3]), 0)
     """
+    size = np.dtype(packed.plan.dtype).itemsize
+    num_edges = packed.plan.num_edges
+    plan(packed.num_nodes, packed.num_features, num_edges=num_edges, feature_bytes=size).check()
     torch.manual_seed(seed)
     model = make_model()
     check_options(model.options)

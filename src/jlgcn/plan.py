@@ -1,0 +1,187 @@
+"""What a size asks for, before anything is allocated: method, memory, time, bytes on the wire."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_GIB = 2**30
+
+#: Up to this many nodes exact graphs are learned on a CPU, as `backend="auto"` does.
+MAX_EXACT_NODES = 5_000
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one machine was measured to need; `tests/test_plan.py` compares it with the records.
+
+    Attributes:
+        machine: what it was measured on.
+        exact_step: seconds of a training step with exact graphs for each pair of nodes.
+        exact_bytes: bytes of such a step for each node.
+        exact_columns: numbers of a node that a step gathers from other processes.
+        search: seconds a row and doubling of their number, to find neighbours.
+        infer: seconds a row to classify all of them through files.
+        batch: seconds for each node that is trained on, without its features' part.
+        batch_feature: the same for each feature.
+        base_bytes: a process that has loaded everything.
+        node_bytes: bytes a node beside its features, mapped files included.
+    """
+
+    machine: str = "2 cores of an Intel Xeon, one thread, no GPU"
+    exact_step: float = 1.2e-7
+    exact_bytes: float = 4.1e3
+    exact_columns: int = 117
+    search: float = 1.9e-6
+    infer: float = 1.8e-5
+    batch: float = 1.0e-4
+    batch_feature: float = 7.0e-7
+    base_bytes: float = 0.95e9
+    node_bytes: float = 7.0e2
+
+
+CALIBRATION = Calibration()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a size asks for; see :func:`plan`.
+
+    Attributes:
+        regime: "exact", "exact over processes" or "batches".
+        memory: bytes of each part, in each process.
+        seconds: of each stage.
+        wire: bytes that each process receives in a step.
+        available: bytes there are for each process.
+        machine: what it was calibrated on.
+    """
+
+    regime: str
+    memory: dict[str, float]
+    seconds: dict[str, float]
+    wire: float
+    available: float
+    machine: str
+
+    @property
+    def bytes(self) -> float:
+        """All parts of the memory of a process."""
+        return sum(self.memory.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be held."""
+        return self.bytes <= self.available
+
+    def check(self) -> None:
+        """Raise if it does not fit, and say what would."""
+        if not self.fits:
+            largest = max(self.memory, key=lambda name: self.memory[name])
+            raise MemoryError(
+                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB in each process, most of it "
+                f"for {largest}, but {self.available / _GIB:.1f} GiB are available; "
+                f"{_REMEDIES[largest]}"
+            )
+
+
+_REMEDIES = {
+    "features": 'pack them with dtype="float16", or keep fewer of them (principal_directions)',
+    "neighbours and layers": "set a smaller num_neighbors or hidden_channels, or use a machine "
+    "with more memory",
+    "libraries": "free some memory first",
+    "graphs": 'set backend="knn", or jlgcn.scale.fit_batches',
+    "known edges": "pass fewer edges, or use a machine with more memory",
+}
+
+
+def plan(
+    num_nodes: int,
+    num_features: int,
+    *,
+    num_edges: int = 0,
+    num_devices: int = 1,
+    available: float | None = None,
+    num_train: int = 10_000,
+    feature_bytes: int = 4,
+) -> Plan:
+    r"""Return method, memory, time and communication of a size, from measurements.
+
+    Exact graphs take :math:`c N^2 / P` seconds a step over P processes, each of which receives
+    :math:`3 \cdot 4 W N (1 - 1/P)` bytes for W numbers of a node (gathered once, summed back by an
+    all-reduce). Batches take :math:`N \log_2 N` for the table, N for all nodes' classes, and a time
+    that does not depend on N for each node trained on.
+
+    Args:
+        num_nodes: N.
+        num_features: features of a node.
+        num_edges: known edges.
+        num_devices: processes with a core or device each, P.
+        available: bytes of memory for each process; None for what this machine has left, divided.
+        num_train: nodes of an epoch.
+        feature_bytes: bytes of a packed feature.
+
+    Cost: none; nothing is allocated.
+
+    Example:
+        >>> plan(10_000_000, 64, available=12 * 2**30).regime
+        'batches'
+        >>> plan(2_000, 64, available=12 * 2**30).fits
+        True
+    """
+    for name, value in (("num_nodes", num_nodes), ("num_features", num_features)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, but it is {value}")
+    if num_devices < 1 or num_edges < 0:
+        raise ValueError(
+            f"num_devices must be at least 1 and num_edges not negative, but they are "
+            f"{num_devices} and {num_edges}"
+        )
+    c = CALIBRATION
+    room = available_bytes() / num_devices if available is None else available
+    libraries = {"libraries": c.base_bytes}
+    if num_nodes <= MAX_EXACT_NODES * math.sqrt(num_devices):
+        own = num_nodes / num_devices
+        memory = libraries | {
+            "features": 4.0 * own * num_features,
+            "graphs": c.exact_bytes * (own + (num_nodes - own) * 0.2),
+            "known edges": 40.0 * num_edges,
+        }
+        wire = 12.0 * c.exact_columns * num_nodes * (1 - 1 / num_devices)
+        seconds = {"a step": c.exact_step * num_nodes**2 / num_devices}
+        regime = "exact" if num_devices == 1 else "exact over processes"
+        return Plan(regime, memory, seconds, wire, room, c.machine)
+    memory = libraries | {
+        "features": float(feature_bytes) * num_nodes * num_features,
+        "neighbours and layers": c.node_bytes * num_nodes,
+        "known edges": 60.0 * num_edges,
+    }
+    epoch = num_train * (c.batch + c.batch_feature * num_features) / num_devices
+    seconds = {
+        "a table": c.search * num_nodes * math.log2(max(2, num_nodes)) + c.infer * num_nodes,
+        f"an epoch of {num_train:,} nodes": epoch,
+        "classes of all nodes": c.infer * num_nodes,
+    }
+    return Plan("batches", memory, seconds, 0.0, room, c.machine)
+
+
+def available_bytes() -> float:
+    """Return the memory that this machine, or the group of processes, has left.
+
+    Cost: two small files.
+
+    Example:
+        >>> available_bytes() > 0
+        True
+    """
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        left = float(lines["MemAvailable"].split()[0]) * 1024
+    else:
+        left = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and limit.read_text().strip().isdigit():
+        left = min(left, float(limit.read_text()))
+    return left

@@ -1,0 +1,92 @@
+"""The plan: what it says must be what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jlgcn.cli import app
+from jlgcn.nn import learner
+from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, available_bytes, plan
+
+RESULTS = Path(__file__).parent.parent / "results" / "scale"
+GIB = 2**30
+
+
+def measured(name: str) -> Any:  # noqa: ANN401
+    return json.loads((RESULTS / f"{name}.json").read_text())["results"]
+
+
+def batches() -> list[Any]:
+    found = [json.loads(path.read_text())["results"] for path in RESULTS.glob("batches-*.json")]
+    return sorted(found, key=lambda one: (one["features"], one["rows"]))
+
+
+@pytest.mark.parametrize("size", batches(), ids=lambda one: f"{one['rows']}-{one['features']}")
+def test_a_size_needs_what_the_plan_says(size: dict[str, Any]) -> None:
+    planned = plan(size["rows"], size["features"], available=12 * GIB)
+    assert planned.regime == "batches"
+    assert planned.bytes == pytest.approx(size["peak_bytes"], rel=0.2)
+
+
+def test_the_largest_size_takes_the_time_that_was_planned() -> None:
+    largest = max(batches(), key=lambda one: int(one["rows"]))
+    planned = plan(largest["rows"], largest["features"], available=12 * GIB)
+    table = largest["search_seconds"] / largest["tables"]
+    assert planned.seconds["a table"] + planned.seconds["classes of all nodes"] == pytest.approx(
+        table + largest["infer_seconds"], rel=0.25
+    )
+
+
+def test_exact_steps_take_what_the_plan_says() -> None:
+    steps = {step["nodes"]: step for step in measured("exact_step")["steps"]}
+    for nodes, step in steps.items():
+        if nodes >= MAX_EXACT_NODES:  # below, what does not grow counts as much
+            assert CALIBRATION.exact_step * nodes**2 == pytest.approx(step["seconds"], rel=0.25)
+            assert CALIBRATION.exact_bytes * nodes == pytest.approx(step["peak_bytes"], rel=0.2)
+    planned = plan(MAX_EXACT_NODES, 64, available=12 * GIB)
+    assert planned.regime == "exact"
+    assert planned.memory["graphs"] == CALIBRATION.exact_bytes * MAX_EXACT_NODES
+
+
+def test_bytes_on_the_wire_are_those_that_were_counted() -> None:
+    sharded = measured("sharded")
+    for row in sharded["rows"]:
+        if row["dtype"] == "float32" and row["processes"] > 1:
+            planned = plan(sharded["nodes"], 64, num_devices=row["processes"], available=12 * GIB)
+            assert planned.regime == "exact over processes"
+            assert planned.wire == pytest.approx(row["loopback_bytes_a_rank"], rel=0.1)
+
+
+def test_the_plan_and_the_learner_change_to_neighbours_at_one_size() -> None:
+    assert learner.MAX_EXACT_NODES["cpu"] == MAX_EXACT_NODES
+
+
+def test_what_does_not_fit_is_refused_with_a_remedy() -> None:
+    with pytest.raises(MemoryError, match=r'most of it for features.*dtype="float16"'):
+        plan(100_000_000, 512, available=12 * GIB).check()
+    with pytest.raises(MemoryError, match=r"neighbours and layers.*smaller num_neighbors"):
+        plan(100_000_000, 8, available=12 * GIB).check()
+    plan(1_000_000, 64, available=12 * GIB).check()
+    with pytest.raises(ValueError, match="num_nodes must be at least 1, but it is 0"):
+        plan(0, 8)
+    with pytest.raises(ValueError, match="num_devices must be at least 1"):
+        plan(8, 8, num_devices=0)
+    assert 0 < available_bytes() < 2**60
+
+
+def test_the_command_names_its_calibration_and_fails_where_nothing_fits() -> None:
+    runner = CliRunner()
+    done = runner.invoke(app, ["plan", "--nodes", "1000000", "--features", "64", "--memory", "12"])
+    assert done.exit_code == 0, done.output
+    assert "batches" in done.output
+    assert CALIBRATION.machine in done.output
+    done = runner.invoke(
+        app, ["plan", "--nodes", "900000000", "--features", "64", "--memory", "12"]
+    )
+    assert done.exit_code == 1
+    assert "needs about" in done.output
