@@ -80,8 +80,8 @@ class Plan:
         if not self.fits:
             largest = max(self.memory, key=lambda name: self.memory[name])
             raise MemoryError(
-                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB in each process, most of it "
-                f"for {largest}, but {self.available / _GIB:.1f} GiB are available; "
+                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB in each process, most of "
+                f"it for {largest}, but {self.available / _GIB:.1f} GiB are available; "
                 f"{_REMEDIES[largest]}"
             )
 

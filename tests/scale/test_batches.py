@@ -228,5 +228,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         infer(JLGCN(8, 16, 3), packed, table, tmp_path / "out")
     with pytest.raises(ValueError, match=r"one for each layer, but they are \[0\]"):
         TableSampler(table, [0])
+    with pytest.raises(FileNotFoundError, match=r"there is no table at .*; build one"):
+        NeighborTable(tmp_path / "nowhere")
     with pytest.raises(NotImplementedError, match="NodeLoader, not LinkLoader"):
         TableSampler(table, [2]).sample_from_edges(None)

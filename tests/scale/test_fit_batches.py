@@ -15,7 +15,7 @@ CONFIG = BatchConfig(epochs=4, batch_size=64, fanouts=(4, 4), num_neighbors=5, l
 
 
 def train(
-    packed: PackedTable, folder: Path, config: BatchConfig = CONFIG
+    packed: PackedTable, folder: Path, config: BatchConfig = CONFIG, checkpoint_seconds: float = 0
 ) -> tuple[torch.Tensor, FitResult]:
     _, logits, result = fit_batches(
         lambda: JLGCN(8, 16, 3, dropout=0.1, options="paper"),
@@ -24,7 +24,7 @@ def train(
         config,
         folder=folder,
         seed=0,
-        checkpoint_seconds=0,
+        checkpoint_seconds=checkpoint_seconds,
     )
     return logits, result
 
@@ -42,8 +42,9 @@ def test_batches_learn_the_classes(packed: PackedTable, tmp_path: Path) -> None:
     assert all(row["nodes_per_second"] > 0 for row in result.history)
 
 
+@pytest.mark.parametrize("checkpoint_seconds", [0, 1e9])
 def test_a_run_that_was_stopped_ends_as_if_it_had_not(
-    packed: PackedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed: PackedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_seconds: float
 ) -> None:
     # A new table every epoch: the hardest case, because the table is part of the state.
     config = BatchConfig(**{**vars(CONFIG), "min_recall": 2.0})
@@ -51,18 +52,18 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(
     step = training._Training._step
     count = 0
 
-    def stop_in_the_third_epoch(self: object, batch: object) -> float:
+    def stop_in_the_last_epoch(self: object, batch: object) -> float:
         nonlocal count
         count += 1
-        if count == 10:  # four steps an epoch
+        if count == 14:  # in the last of four epochs, of four steps each
             raise KeyboardInterrupt
         return step(self, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(training._Training, "_step", stop_in_the_third_epoch)
+    monkeypatch.setattr(training._Training, "_step", stop_in_the_last_epoch)
     with pytest.raises(KeyboardInterrupt):
-        train(packed, tmp_path / "two", config)
+        train(packed, tmp_path / "two", config, checkpoint_seconds)
     monkeypatch.undo()
-    _, result = train(packed, tmp_path / "two", config)
+    _, result = train(packed, tmp_path / "two", config, checkpoint_seconds)
     assert result.parameter_sha256 == expected.parameter_sha256
     assert [row["table"] for row in result.history] == [0, 1, 2, 3]
     assert result.test_accuracy == expected.test_accuracy

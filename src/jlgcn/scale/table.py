@@ -59,6 +59,11 @@ class NeighborTable:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"there is no table at {folder}; build one (NeighborTable.build), or delete the "
+                "run's checkpoints to begin anew"
+            )
         self.start = torch.from_numpy(np.load(self.folder / "start.npy"))
         self.neighbor = self._map("neighbor")
         has_given = (self.folder / "given.npy").exists()

@@ -286,10 +286,17 @@ class _Training:
         if self.recall < config.min_recall * self.first_recall:
             self.number += 1
             self._build()
-            best = self.run.history[self.run.best.epoch]["table"]
-            for number in range(self.number):
-                if number not in (best, self.number - 1):  # what a checkpoint may still name
-                    shutil.rmtree(self.table_folder(number), ignore_errors=True)
+            with _first_process() as is_first:
+                if is_first:
+                    self._drop_old_tables()
+
+    def _drop_old_tables(self) -> None:
+        """Delete tables that neither the best epoch nor the newest checkpoint names."""
+        self.run.save(self.folder / "checkpoints")  # which names the table before this one
+        best = self.run.history[self.run.best.epoch]["table"]
+        for number in range(self.number - 1):
+            if number != best:
+                shutil.rmtree(self.table_folder(number), ignore_errors=True)
 
     def _loader(self, nodes: Tensor, *, shuffle: bool) -> Iterable[Any]:
         config = self.config
