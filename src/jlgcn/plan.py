@@ -22,8 +22,10 @@ class Calibration:
         exact_step: seconds of a training step with exact graphs for each pair of nodes.
         exact_bytes: bytes of such a step for each node.
         exact_columns: numbers of a node that a step gathers from other processes.
-        search: seconds a row and doubling of their number, to find neighbours.
-        infer: seconds a row to classify all of them through files.
+        search: seconds to find the neighbours of a million rows.
+        search_exponent: how they grow with the rows.
+        infer: seconds to classify a million rows through files, all neighbours of all.
+        infer_exponent: how they grow with the rows.
         batch: seconds for each node that is trained on, without its features' part.
         batch_feature: the same for each feature.
         base_bytes: a process that has loaded everything.
@@ -34,12 +36,14 @@ class Calibration:
     exact_step: float = 1.2e-7
     exact_bytes: float = 4.1e3
     exact_columns: int = 117
-    search: float = 1.9e-6
-    infer: float = 1.8e-5
+    search: float = 41.6
+    search_exponent: float = 1.18
+    infer: float = 19.7
+    infer_exponent: float = 1.22
     batch: float = 1.0e-4
     batch_feature: float = 7.0e-7
-    base_bytes: float = 0.95e9
-    node_bytes: float = 7.0e2
+    base_bytes: float = 0.9e9
+    node_bytes: float = 7.2e2
 
 
 CALIBRATION = Calibration()
@@ -110,8 +114,8 @@ def plan(
 
     Exact graphs take :math:`c N^2 / P` seconds a step over P processes, each of which receives
     :math:`3 \cdot 4 W N (1 - 1/P)` bytes for W numbers of a node (gathered once, summed back by an
-    all-reduce). Batches take :math:`N \log_2 N` for the table, N for all nodes' classes, and a time
-    that does not depend on N for each node trained on.
+    all-reduce). Batches take powers of N for the table and for all nodes' classes, and a time that
+    does not depend on N for each node trained on.
 
     Args:
         num_nodes: N.
@@ -158,10 +162,13 @@ def plan(
         "known edges": 60.0 * num_edges,
     }
     epoch = num_train * (c.batch + c.batch_feature * num_features) / num_devices
+    millions = num_nodes / 1e6
+    classes = c.infer * millions**c.infer_exponent
     seconds = {
-        "a table": c.search * num_nodes * math.log2(max(2, num_nodes)) + c.infer * num_nodes,
+        # Degrees of all layers take nearly as long as classes.
+        "a table": c.search * millions**c.search_exponent + classes,
         f"an epoch of {num_train:,} nodes": epoch,
-        "classes of all nodes": c.infer * num_nodes,
+        "classes of all nodes": classes,
     }
     return Plan("batches", memory, seconds, 0.0, room, c.machine)
 
