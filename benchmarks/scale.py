@@ -51,6 +51,7 @@ NUM_LABELS = 10_000
 RANK = 8
 HIDDEN = 32
 BATCH_SIZE = 256
+NUM_WARM_STEPS = 250
 
 
 def make_model(packed: PackedTable) -> JLGCN:
@@ -130,11 +131,20 @@ def measure(
 def side_by_side(sizes: list[int], work: Path) -> dict[str, object]:
     """Time training steps of all sizes in turn, so that a slow machine slows all of them down."""
     steps: dict[str, Run] = {}
+    batch_nodes = {}
     for num_rows in sizes:
         folder = work / f"rows-{num_rows}"
         packed = PackedTable(folder / "packed")
         neighbors = NeighborTable(next(iter(sorted((folder / "run").glob("table-*")))))
         steps[str(num_rows)] = step_of(packed, neighbors)
+        nodes = torch.randint(0, num_rows, (20 * BATCH_SIZE,))
+        loader = table_loader(packed, neighbors, nodes, (10, 10), batch_size=BATCH_SIZE)
+        batch_nodes[str(num_rows)] = statistics.fmean(batch.num_nodes for batch in loader)
+    # Pages of a mapped file cost most when a process touches them first; how much, is kept, too.
+    cold = times_side_by_side(steps, 20)
+    for step in steps.values():
+        for _ in range(NUM_WARM_STEPS):
+            step()
     seconds = times_side_by_side(steps, 60)
     base = seconds[str(sizes[0])]
     return {
@@ -144,7 +154,13 @@ def side_by_side(sizes: list[int], work: Path) -> dict[str, object]:
         "time_against_smallest": {
             name: median_ratio(times, base) for name, times in seconds.items()
         },
-        "seconds": seconds,
+        "nodes_of_a_batch": batch_nodes,
+        "time_against_smallest_at_first": {
+            name: median_ratio(times, cold[str(sizes[0])]) for name, times in cold.items()
+        },
+        "seconds": {
+            name: [round(second, 5) for second in times] for name, times in seconds.items()
+        },
     }
 
 

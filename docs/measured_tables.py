@@ -118,10 +118,18 @@ def batches(results: Path) -> str:
 def batches_side_by_side(results: Path) -> str:
     """Return training speeds of all sizes, measured in turn."""
     found = _results(results / "scale/side_by_side.json")
-    lines = [("rows", "nodes a second", "time of a step against the smallest size")]
+    lines = [("rows", "labels a second", "nodes of a batch", "a step", "one of the first steps")]
+    smallest = min(found["nodes_of_a_batch"].values())
     for rows, speed in found["nodes_per_second"].items():
-        ratio = found["time_against_smallest"][rows]
-        lines.append((f"{int(rows):,}", f"{speed:,.0f}", f"{ratio:.2f}"))
+        lines.append(
+            (
+                f"{int(rows):,}",
+                f"{speed:,.0f}",
+                f"{found['nodes_of_a_batch'][rows] / smallest:.2f}",
+                f"{found['time_against_smallest'][rows]:.2f}",
+                f"{found['time_against_smallest_at_first'][rows]:.2f}",
+            )
+        )
     return markdown(lines)
 
 

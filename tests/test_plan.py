@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from jlgcn.cli import app
 from jlgcn.nn import learner
-from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, available_bytes, plan
+from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, Calibration, Plan, available_bytes, plan
 
 RESULTS = Path(__file__).parent.parent / "results" / "scale"
 GIB = 2**30
@@ -32,6 +32,9 @@ def test_a_size_needs_what_the_plan_says(size: dict[str, Any]) -> None:
     planned = plan(size["rows"], size["features"], available=12 * GIB)
     assert planned.regime == "batches"
     assert planned.bytes == pytest.approx(size["peak_bytes"], rel=0.2)
+    # Speeds of single runs differ by what else the machine did.
+    epoch = planned.seconds["an epoch of 10,000 nodes"]
+    assert epoch == pytest.approx(10_000 / size["nodes_per_second"], rel=0.35)
 
 
 def test_constants_are_fitted_to_all_sizes_but_one_and_predict_that_one() -> None:
@@ -83,6 +86,14 @@ def test_bytes_on_the_wire_are_those_that_were_counted() -> None:
 
 def test_the_plan_and_the_learner_change_to_neighbours_at_one_size() -> None:
     assert learner.MAX_EXACT_NODES["cpu"] == MAX_EXACT_NODES
+
+
+def test_memory_is_the_sum_of_its_parts() -> None:
+    found = Plan(
+        "batches", {"features": 2.0, "libraries": 3.0}, {}, 0.0, 4.0, Calibration().machine
+    )
+    assert found.bytes == 5.0
+    assert not found.fits
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy() -> None:

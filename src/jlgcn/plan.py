@@ -40,8 +40,8 @@ class Calibration:
     search_exponent: float = 1.18
     infer: float = 19.7
     infer_exponent: float = 1.22
-    batch: float = 1.0e-4
-    batch_feature: float = 7.0e-7
+    batch: float = 1.5e-4
+    batch_feature: float = 3.0e-7
     base_bytes: float = 0.9e9
     node_bytes: float = 7.2e2
 
