@@ -20,7 +20,7 @@ PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "ops", "graphs", "nn", "data", "train", "plan"),
+    *("_optional", "_checks", "ops", "graphs", "nn", "data", "train", "plan"),
     *("scale", "recipes"),
     *(
         "saved_model",

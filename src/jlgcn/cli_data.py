@@ -275,12 +275,16 @@ def plain_errors() -> Iterator[None]:
     """Show warnings of the readers, and end with a line instead of a trace."""
     import warnings
 
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        typer.echo(f"jlgcn: {message}", err=True)
+
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # a file lists each edge once, as it should
+            warnings.simplefilter("once", UserWarning)
+            # A file lists each edge once, as it should.
+            warnings.filterwarnings("ignore", ".*edges have one direction only", UserWarning)
+            warnings.showwarning = show
             yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
         typer.echo(f"jlgcn: {error}", err=True)
@@ -301,10 +305,14 @@ def _labelled(
 
 
 def _features(found: TableFile) -> np.ndarray:
+    import numpy as np
+
     if found.num_missing:
+        row, column = (int(index[0]) for index in np.isnan(found.x).nonzero())
         raise ValueError(
-            f"{found.num_missing:,} numbers are missing; fill them in first, or leave out their "
-            "columns with --drop"
+            f"{found.num_missing:,} numbers are missing, the first in column "
+            f"{found.feature_names[column]!r} of row {found.ids[row]!r}; fill them in first, or "
+            "leave out their columns with --drop"
         )
     return found.x
 

@@ -91,7 +91,7 @@ def test_a_small_file(tmp_path: Path) -> None:
     [
         ({"edge_index": np.array([[0], [7]])}, r"edge 0 is \(0, 7\)"),
         ({"y": np.array([0, 1])}, "3 rows of features but 2 labels"),
-        ({"x_data": np.array([1.0, np.nan])}, "those of node 1 in .* are not"),
+        ({"x_data": np.array([1.0, np.nan])}, r"x of .* must be finite.*but entry \(1, "),
         ({"x_indices": np.array([0, 9])}, "are not compressed rows"),
         ({"x_shape": np.array([3])}, "are not compressed rows"),
         ({"test": np.array([5])}, r"\(5, 5\)"),

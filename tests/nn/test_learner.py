@@ -146,5 +146,5 @@ def test_bad_arguments_are_refused_with_a_remedy() -> None:
         GraphLearner(3, backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rank is 2 and in_channels is 3; set rank=3"):
         GraphLearner(3, rank=2, metric_init="identity")
-    with pytest.raises(ValueError, match="x has 4 features but the metric was made for 3"):
+    with pytest.raises(ValueError, match="x has 4 features but the network was made for 3"):
         GraphLearner(3)(torch.randn(5, 4))

@@ -300,6 +300,7 @@ def test_new_nodes_see_old_ones_and_no_one_sees_them(preset: Preset, backend: Ba
     assert largest_difference(got, plain(model, together, a, seen)[0]) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:the learned graph is complete")
 def test_a_new_node_like_an_old_one_is_classified_like_it() -> None:
     model = JLGCN(5, 4, 3, 2, rank=2, backend="knn", num_neighbors=2).double().eval()
     x = points(40, 5)

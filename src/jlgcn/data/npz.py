@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,11 +14,17 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from jlgcn._checks import check_edge_index, check_finite, check_unpacked
 from jlgcn.data.files import sha256_of
 from jlgcn.data.node_data import NodeData, both_directions
-from jlgcn.graphs.sparse import check_edge_index
 
 Arrays = Mapping[str, np.ndarray]
+
+# What NumPy and zipfile raise for files that are not theirs, or not any more.
+_NOT_NPZ = (
+    *(ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError, TypeError, SyntaxError),
+    *(NotImplementedError, RuntimeError, MemoryError, OverflowError, zlib.error, struct.error),
+)
 
 
 def load_npz(path: str | os.PathLike[str], *, split: int = 0, edges: str | None = None) -> NodeData:
@@ -42,12 +50,29 @@ def load_npz(path: str | os.PathLike[str], *, split: int = 0, edges: str | None 
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there; pass the path of an NPZ file")
     content = path.read_bytes()
+    arrays = _read_arrays(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as problem:
-        raise ValueError(f"{path} is not a plain NPZ file ({problem})") from None
+        return _as_data(path, arrays, split, edges, sha256_of(content))
+    except (TypeError, IndexError, OverflowError, RuntimeError, AttributeError) as problem:
+        raise ValueError(
+            f"the arrays of {path} are not those of a graph ({problem}); get the file again"
+        ) from None
 
+
+def _read_arrays(path: Path) -> Arrays:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            claimed = sum(entry.file_size for entry in archive.infolist())
+        check_unpacked(path, claimed, "write it with numpy.savez, uncompressed, if it is meant")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except _NOT_NPZ as problem:
+        raise ValueError(
+            f"{path} is not a plain NPZ file ({problem}); write it with numpy.savez"
+        ) from None
+
+
+def _as_data(path: Path, arrays: Arrays, split: int, edges: str | None, sha256: str) -> NodeData:
     if "node_features" in arrays:
         x = torch.from_numpy(arrays["node_features"]).float()
         y = _required(arrays, "node_labels", path)
@@ -61,11 +86,14 @@ def load_npz(path: str | os.PathLike[str], *, split: int = 0, edges: str | None 
         y = _required(arrays, "y", path)
         edge_array = _required(arrays, edges or "edge_index", path)
         indices = [arrays.get(part, np.empty(0, np.int64)) for part in ("train", "val", "test")]
+    if x.dim() != 2 or y.ndim != 1:
+        raise ValueError(
+            f"{path} must have features (N, K) and labels (N,), but they are {tuple(x.shape)} and "
+            f"{y.shape}; get the file again"
+        )
     if len(y) != len(x):
         raise ValueError(f"{path} has {len(x)} rows of features but {len(y)} labels")
-    if not bool(x.isfinite().all()):
-        row = int((~x.isfinite()).any(-1).nonzero()[0])
-        raise ValueError(f"features must be finite, but those of node {row} in {path} are not")
+    check_finite(x, f"x of {path}", "get the file again, or fill them in")
     edge_index = torch.from_numpy(np.ascontiguousarray(edge_array)).long()
     check_edge_index(edge_index, len(x))
     train, val, test = (torch.from_numpy(index).long() for index in indices)
@@ -79,7 +107,7 @@ def load_npz(path: str | os.PathLike[str], *, split: int = 0, edges: str | None 
         train=train,
         val=val,
         test=test,
-        sha256=sha256_of(content),
+        sha256=sha256,
         names=tuple(arrays["names"].tolist()) if "names" in arrays else None,
         class_names=tuple(arrays["classes"].tolist()) if "classes" in arrays else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jlgcn._checks import check_finite, check_unpacked
 from jlgcn._optional import require
 from jlgcn.data.corrupt import drop_labels
 from jlgcn.data.files import data_root
 
 _MESHES = (".off", ".obj", ".ply")
+_ARRAYS = ("data", "label")
+
+# What h5py raises for files that are damaged, or hold something else.
+_NOT_HDF5 = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +141,10 @@ def sample_mesh(
         area = float(mesh.area)
     except Exception as problem:
         raise ValueError(f"{path} is not a mesh that can be read ({problem})") from None
-    if not area > 0:
-        raise ValueError(f"{path} has no faces with an area, so nothing can be sampled from it")
+    if not 0 < area < math.inf:
+        raise ValueError(
+            f"{path} has no faces with an area, so nothing can be sampled from it; export it again"
+        )
     points, _ = trimesh.sample.sample_surface(mesh, num_points, seed=seed)
     return unit_sphere(torch.from_numpy(np.asarray(points)).float())
 
@@ -251,16 +259,21 @@ def _read_hdf5(
     digest.update(path.read_bytes())
     try:
         with h5py.File(path, "r") as file:
-            data, label = np.asarray(file["data"]), np.asarray(file["label"])
-    except (OSError, KeyError) as problem:
+            claimed = sum(file[name].size * file[name].dtype.itemsize for name in _ARRAYS)
+            check_unpacked(path, claimed, "write it without compression if it is meant")
+            data, label = (np.asarray(file[name]) for name in _ARRAYS)
+    except _NOT_HDF5 as problem:
         raise ValueError(f"{path} is not a file of clouds ({problem}); get it again") from None
+    if data.dtype.kind not in "fiu" or label.dtype.kind not in "iu":
+        raise ValueError(
+            f"{path} must have points of numbers and labels of whole numbers, but they are "
+            f"{data.dtype} and {label.dtype}; get it again"
+        )
     if data.ndim != 3 or data.shape[-1] != 3 or label.size != len(data):
         raise ValueError(
             f"{path} must have data (clouds, points, 3) and a label for each, but they are "
             f"{data.shape} and {label.shape}"
         )
     points = torch.from_numpy(data.astype(np.float32))
-    if not bool(points.isfinite().all()):
-        bad = int((~points.isfinite()).flatten(1).any(-1).nonzero()[0])
-        raise ValueError(f"points must be finite, but those of cloud {bad} in {path} are not")
+    check_finite(points, f"points of {path}", "leave out this cloud, or get the file again")
     return points, torch.from_numpy(label.reshape(-1).astype(np.int64))

@@ -13,6 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jlgcn._checks import (
+    LARGEST_WHOLE,
+    check_memory,
+    check_not_negative,
+    warn_of_large_integers,
+)
 from jlgcn._optional import require
 
 logger = logging.getLogger(__name__)
@@ -110,7 +116,7 @@ def read_table(
         row, column = (int(index[0]) for index in infinite.nonzero())
         raise ValueError(
             f"features must be finite, but column {features[column]!r} of row {ids[row]!r} in "
-            f"{path.name} is {x[row, column]}"
+            f"{path.name} is {x[row, column]}; fill it in, or leave out the row"
         )
     labels = None
     if label_column:
@@ -148,12 +154,9 @@ def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
     unknown = {end or "" for side in ends for end in side if (end or "") not in place}
     weight = None
     if "weight" in table.column_names[2:]:
-        values = _numbers(table, "weight", path)
-        if not (np.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                f"weights of edges in {path.name} must be finite and not negative; drop such edges"
-            )
-        weight = torch.from_numpy(values[is_known])
+        values = torch.from_numpy(_numbers(table, "weight", path))
+        check_not_negative(values, f"weight in {path.name}, edge")
+        weight = values[torch.from_numpy(is_known)]
     if not is_known.all():
         logger.warning(
             "%s of %s edges in %s name rows that the table does not have, such as %s; left out",
@@ -176,13 +179,19 @@ def _read(path: Path) -> Any:  # noqa: ANN401
         raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
     try:
         if path.suffix == ".parquet":
-            return require("pyarrow.parquet", "table", "Parquet").read_table(path)
+            parquet = require("pyarrow.parquet", "table", "Parquet")
+            found = parquet.read_metadata(path)
+            needed = 12 * found.num_rows * found.num_columns  # as they are, and as float32
+            check_memory(needed, "cpu", path.name, "a file of some of its rows or columns")
+            return parquet.read_table(path)
         csv = require("pyarrow.csv", "table", "CSV")
         return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True))
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OSError) as problem:
+    except (arrow.ArrowException, OSError, MemoryError, OverflowError) as problem:
         kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-        reason = str(problem).splitlines()[0]
-        raise ValueError(f"{path} cannot be read as {kind} ({reason})") from None
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise ValueError(
+            f"{path} cannot be read as {kind} ({reason}); write it again as a table"
+        ) from None
 
 
 def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
@@ -197,7 +206,11 @@ def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
     if kinds.is_null(column.type):  # a column without a single entry
         return np.full(table.num_rows, np.nan, dtype=np.float32)
     if kinds.is_boolean(column.type) or kinds.is_decimal(column.type) or is_number:
-        return np.asarray(column.cast(arrow.float64()).to_numpy(), dtype=np.float32)
+        values = column.cast(arrow.float64()).to_numpy()
+        if kinds.is_integer(column.type) and (np.abs(values) > LARGEST_WHOLE).any():
+            warn_of_large_integers(f"column {name!r} of {path.name}")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused as infinite
+            return np.asarray(values, dtype=np.float32)
     example = next(value for value in column.to_pylist() if value is not None)
     raise ValueError(
         f"features must be numbers, but column {name!r} of {path.name} holds {column.type}, such "

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jlgcn._checks import check_not_negative, check_real
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.sparse import SparseGraph, collect_edges
@@ -101,6 +102,7 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # n
 
 
 def _from_array(array: Tensor, num_nodes: int | None, notes: list[str]) -> Graph:
+    check_real(array.dtype, "graph")
     if array.dtype == torch.bool:
         array = array.to(torch.get_default_dtype())
     if not array.dtype.is_floating_point:
@@ -111,12 +113,7 @@ def _from_array(array: Tensor, num_nodes: int | None, notes: list[str]) -> Graph
         )
     graph = DenseGraph(array)  # checks the shape
     weight = array.detach()
-    if not bool((weight >= 0).all()) or bool(weight.isinf().any()):
-        first = (~(weight >= 0) | weight.isinf()).nonzero()[0].tolist()
-        raise ValueError(
-            f"weights must be finite and not negative, but the one at {tuple(first)} is "
-            f"{weight[tuple(first)].item()}; map the weights to [0, ∞) first"
-        )
+    check_not_negative(weight, "weight")
     if not torch.equal(weight, weight.mT):
         # What arithmetic did to a matrix that was meant to be symmetric deserves no warning.
         if not torch.allclose(weight, weight.mT):

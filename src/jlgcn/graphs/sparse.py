@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from jlgcn._checks import check_edge_index, check_weight
 from jlgcn.graphs.graph import Graph
 from jlgcn.ops.knn import Search, nearest_neighbors
 from jlgcn.ops.precision import compute_dtype
@@ -254,47 +255,6 @@ def collect_edges(edge_index: Tensor, weight: Tensor | None, num_nodes: int | No
     if weight is None:
         weight = (count > 0).to(torch.get_default_dtype())
     else:
-        _check_weight(weight, edge_index)
+        check_weight(weight, edge_index)
         weight = weight.new_zeros(pattern.num_edges).index_add(0, place, weight)
     return Edges(pattern, weight, int((count == 0).sum()), int((count > 1).sum()))
-
-
-def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `edge_index` is a list of pairs of nodes, (2, E), int64."""
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        hint = "; pass edge_index.t()" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
-        raise ValueError(
-            f"edge_index must have the shape (2, edges), but it is {tuple(edge_index.shape)}{hint}"
-        )
-    if edge_index.dtype != torch.int64:
-        raise ValueError(
-            f"edge_index must be int64, but it is {edge_index.dtype}; call edge_index.long()"
-        )
-    if edge_index.numel() == 0:
-        return
-    lowest, highest = (int(bound) for bound in edge_index.aminmax())
-    if lowest < 0 or highest >= num_nodes:
-        is_bad = ((edge_index < 0) | (edge_index >= num_nodes)).any(0)
-        first = int(is_bad.nonzero()[0])
-        raise ValueError(
-            f"edge_index must lie between 0 and {num_nodes - 1}, the nodes there are, but edge "
-            f"{first} is {tuple(edge_index[:, first].tolist())}; number the nodes from 0 and pass "
-            "num_nodes if some have no edge"
-        )
-
-
-def _check_weight(weight: Tensor, edge_index: Tensor) -> None:
-    if weight.shape != edge_index.shape[1:]:
-        raise ValueError(
-            f"weight must have one entry for each of {edge_index.shape[1]} edges, but its shape is "
-            f"{tuple(weight.shape)}"
-        )
-    if not weight.dtype.is_floating_point:
-        raise ValueError(f"weight must be floating point, but it is {weight.dtype}; call .float()")
-    is_bad = ~(weight.detach() >= 0) | weight.detach().isinf()
-    if is_bad.any():
-        first = int(is_bad.nonzero()[0])
-        raise ValueError(
-            f"weight must be finite and not negative, but weight {first} is "
-            f"{weight[first].item()}; drop such edges, or map the weights to [0, ∞) first"
-        )

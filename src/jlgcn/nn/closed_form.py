@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jlgcn._checks import check_finite, check_labels, check_memory, check_real, check_shape
 from jlgcn.graphs import SparseGraph, diffuse
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
 from jlgcn.nn.closed_form_model import (
@@ -18,7 +19,7 @@ from jlgcn.nn.closed_form_model import (
     leveled,
 )
 from jlgcn.nn.ridge import fit_ridge, is_better
-from jlgcn.ops import principal_directions
+from jlgcn.ops import SparseFeatures, principal_directions
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ def fit_closed_form(
         True
     """
     options = ClosedFormOptions() if options is None else options
+    _check(x, y, train, val, options)
     candidates = Candidates.find(x, options.num_candidates, graph)
     projection = principal_directions(x, options.num_components, options.component_power)
     known = train if val is None else torch.cat([train, val])
@@ -204,6 +206,24 @@ class _Problem:
         variance = (z - z.mean(0)).square().sum(-1).mean().clamp(min=1e-30)
         metric = metric * (self.options.metric_weight / variance).sqrt()
         return self.projection @ metric.to(self.projection.dtype)
+
+
+def _check(
+    x: Features, y: Tensor, train: Tensor, val: Tensor | None, options: ClosedFormOptions
+) -> None:
+    check_shape(x.shape, "x")
+    check_real(x.dtype, "x")
+    check_finite(x.value if isinstance(x, SparseFeatures) else x)
+    num_nodes, num_features = x.shape
+    check_labels(y, train, num_nodes)
+    if val is not None:
+        check_labels(y, val, num_nodes, name="val")
+    num_components = min(options.num_components, num_nodes, num_features)
+    per_node = 12 * 2 * options.num_candidates + 4 * num_components * x.dtype.itemsize
+    needed = num_nodes * per_node + num_features * num_components * x.dtype.itemsize
+    check_memory(
+        needed, x.device, f"{num_nodes:,} nodes of {num_features:,} features", "num_components=64"
+    )
 
 
 def _open(value: T | None, choices: tuple[T, ...]) -> tuple[T, ...]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from jlgcn._checks import as_input
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
@@ -98,6 +99,7 @@ class JLGCNConv(nn.Module):
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
         """Return new features, and the graph they were convolved with for the next layer."""
+        x = as_input(x, self.lin.weight, self.in_channels)
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         out, total, _ = self.convolve(x, given, self.learn(x, given, valid))
         return out, total

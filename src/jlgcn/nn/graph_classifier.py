@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from jlgcn._checks import as_input, check_edge_index, check_finite, check_memory
 from jlgcn.graphs import DenseGraph, Graph, as_graph
-from jlgcn.graphs.sparse import check_edge_index
 from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.health import warn_together
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.losses import network_regularizer
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
@@ -113,6 +114,7 @@ class JLGCNGraphClassifier(nn.Module):
             )
             for index, (before, after) in enumerate(itertools.pairwise(widths))
         )
+        warn_together([learner.health for learner in self.learners])
         self.norms = nn.ModuleList(BatchNorm(width) for width in hidden_channels)
         head: list[nn.Module] = []
         for before, after in itertools.pairwise([hidden_channels[-1], *head_channels]):
@@ -145,6 +147,11 @@ class JLGCNGraphClassifier(nn.Module):
             batch: the graph that each node belongs to, ascending, where graphs differ in size.
             valid: False marks nodes that only pad a graph, where x is padded already.
         """
+        first = self.convs[0]
+        assert isinstance(first, JLGCNConv)
+        x = as_input(x, first.lin.weight, first.in_channels)
+        if self.num_learned == 0:  # otherwise the first learner looks
+            check_finite(x)
         if batch is not None:
             x, valid, graph = pad_graphs(x, batch, graph)
         if valid is not None and bool(valid.all()):
@@ -260,6 +267,8 @@ def pad_graphs(
     row, col = edge_index
     if bool((batch[row] != batch[col]).any()):
         raise ValueError("edge_index joins nodes of different graphs; make one Batch of all graphs")
+    needed = num_graphs * size * size * x.element_size()
+    check_memory(needed, x.device, "a batch of dense graphs", "a smaller batch of smaller graphs")
     weight = x.new_zeros(num_graphs, size, size)
     weight[batch[row], place[row], place[col]] = 1
     return padded, valid, DenseGraph(torch.maximum(weight, weight.mT))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from jlgcn._checks import as_input, check_memory, check_projection
 from jlgcn.graphs import (
     AttachedGraph,
     DenseGraph,
@@ -18,6 +19,7 @@ from jlgcn.graphs import (
     SparseRows,
     knn_graph,
 )
+from jlgcn.nn.health import GraphHealth, spread_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -32,9 +34,6 @@ MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 #: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
 MAX_DENSE_NODES = 512
-
-# Pairs of rows from which the median distance is estimated.
-_NUM_SAMPLED_PAIRS = 10_000
 
 
 class GraphLearner(nn.Module):
@@ -104,6 +103,9 @@ class GraphLearner(nn.Module):
         self.is_scaled: Tensor
         self.register_buffer("is_scaled", torch.tensor(metric_init != "median"))
         self._has_logged = False
+        self.health = GraphHealth()
+        #: Whether other processes have further rows, whose points must have the same origin.
+        self.shares_rows = False
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -134,13 +136,19 @@ class GraphLearner(nn.Module):
         z = self.project(x, valid)
         if graph is not None and graph.num_new > 0:
             return self._attached(z, graph)
-        return self._graph(z, graph, valid)
+        learned = self._graph(z, graph, valid)
+        if valid is None and not torch.compiler.is_compiling():
+            self.health.look(z, learned)
+        return learned
 
     def _graph(self, z: Tensor, graph: Graph | None, valid: Tensor | None = None) -> Graph:
         backend = self._choose_backend(z)
         if backend == "exact":
             return KernelGraph(z, valid=valid)
         if backend == "dense":
+            # The weights, their gradients, and what the exponential keeps for its own.
+            needed = 3 * (z.numel() // self.rank) * z.shape[-2] * z.element_size()
+            check_memory(needed, z.device, 'backend="dense"', 'backend="exact"')
             weight = kernel_matrix(z)
             if valid is not None:
                 weight = weight * valid.unsqueeze(-1) * valid.unsqueeze(-2)
@@ -210,14 +218,14 @@ class GraphLearner(nn.Module):
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Tensor:  # (*batch, N, rank)
         """Return z = Rᵀf, the points between which distances are measured."""
-        if x.shape[-1] != self.in_channels:
-            raise ValueError(
-                f"x has {x.shape[-1]} features but the metric was made for {self.in_channels}; "
-                "pass the same features, or make a GraphLearner for these"
-            )
+        x = as_input(x, self.metric.weight, self.in_channels)
         if self._must_scale:
             self._scale_metric(x, valid)
         z: Tensor = self.metric(x)
+        check_projection(z, x)
+        if not torch.compiler.is_compiling() and not self.shares_rows and _is_far_away(z):
+            # Only differences count, and those of large numbers have lost their digits.
+            z = self.metric(x - x.mean(-2, keepdim=True))
         return z
 
     @torch.no_grad()
@@ -226,10 +234,7 @@ class GraphLearner(nn.Module):
         rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
         if valid is not None:
             rows = rows[valid.reshape(-1, x.shape[-2])[0]]
-        # Evenly spread pairs instead of random ones: scaling must not touch the random state.
-        num_nodes = rows.shape[0]
-        shifts = range(1, num_nodes)[: max(1, _NUM_SAMPLED_PAIRS // max(1, num_nodes))]
-        distance = [(rows - rows.roll(shift, 0)).square().sum(-1) for shift in shifts]
+        distance = spread_distances(rows)
         median = torch.cat(distance).median() if distance else rows.new_zeros(())
         if float(median) > 0:
             self.metric.weight.div_(median.sqrt())
@@ -265,3 +270,11 @@ class GraphLearner(nn.Module):
             f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
             f"num_neighbors={self.num_neighbors}"
         )
+
+
+@torch.no_grad()
+def _is_far_away(z: Tensor) -> bool:
+    """Whether points are a hundred times further from the origin than from each other."""
+    mean = z.mean(-2)
+    spread = (z - mean.unsqueeze(-2)).square().sum(-1).mean(-1)
+    return bool((mean.square().sum(-1) > 1e4 * spread).any()) and z.shape[-2] > 1

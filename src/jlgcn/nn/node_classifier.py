@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jlgcn._checks import as_input
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.health import warn_together
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.losses import network_regularizer
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
@@ -113,6 +115,7 @@ class JLGCN(nn.Module):
             )
             for index, (before, after) in enumerate(itertools.pairwise(widths))
         )
+        warn_together([learner.health for learner in self.learners])
 
     def reset_parameters(self) -> None:
         """Draw all metrics and weights anew."""
@@ -139,6 +142,7 @@ class JLGCN(nn.Module):
             nodes: the nodes whose logits are wanted, as a loss or an accuracy needs a few; None
                 for all.
         """
+        x = self._as_input(x)
         current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         degree: Tensor | None = None
         features: list[Tensor] = []
@@ -181,10 +185,15 @@ class JLGCN(nn.Module):
         """
         return network_regularizer(
             self.options,
-            x,
+            self._as_input(x),
             output.features,
             output.learned,
             output.graphs,
             probes=probes,
             generator=generator,
         )
+
+    def _as_input(self, x: Tensor) -> Tensor:
+        first = self.convs[0]
+        assert isinstance(first, JLGCNConv)
+        return as_input(x, first.lin.weight, first.in_channels)

@@ -102,6 +102,7 @@ def distribute(model: nn.Module, num_nodes: int) -> Shards:
         dist.broadcast(tensor.data, 0)
     for module in model.modules():
         if isinstance(module, GraphLearner):
+            module.shares_rows = True
             module.register_forward_pre_hook(partial(_scale_by_all_rows, shards))
             module.register_forward_hook(partial(_over_processes, shards))
     for parameter in model.parameters():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from jlgcn._checks import check_finite, check_labels, check_shape, warn_of_absent_classes
 from jlgcn.data import NodeData
 from jlgcn.graphs import Graph, ShardedSparseGraph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
@@ -83,6 +84,11 @@ def fit(
 
     Cost: a forward and backward pass and one further forward pass an epoch.
     """
+    check_shape(x.shape, "x")
+    check_finite(x)
+    for name in ("train", "val"):
+        check_labels(data.y, getattr(data, name), data.num_nodes, name=name)
+    warn_of_absent_classes(data.y, data.train, data.num_classes)
     torch.manual_seed(seed)
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from jlgcn._checks import check_finite, check_labels, check_shape, warn_of_absent_classes
 from jlgcn.data import CloudData, augment, choose_points, drop_points
 from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
 from jlgcn.nn.batch_norm import is_distributed
@@ -93,6 +94,11 @@ def fit_clouds(
     Cost: a forward and backward pass over the training clouds and a forward pass over the
     validation clouds an epoch.
     """
+    check_shape(data.points.shape, "points")
+    check_finite(data.points, "points")
+    for name in ("train", "val"):
+        check_labels(data.y, getattr(data, name), len(data.points), name=name)
+    warn_of_absent_classes(data.y, data.train, data.num_classes)
     torch.manual_seed(seed)
     model = make_model()
     # What depends on the first features a network sees must not depend on who sees which.
