@@ -256,16 +256,23 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
             JLGCNClassifier.from_pretrained(folder)
 
     def edited(**changes: object) -> str:
-        return json.dumps(json.loads(document) | changes)
+        new = json.loads(document) | changes
+        del new["document_sha256"]
+        text = json.dumps(new, sort_keys=True).encode()
+        return json.dumps(new | {"document_sha256": hashlib.sha256(text).hexdigest()})
 
     refuses("is not JSON", document[:50])
-    refuses("names no schema", "[]")
-    refuses("written in schema 99 but this version reads 1", edited(schema=99))
+    refuses("holds no JSON object", "[]")
+    refuses("names no schema", "{}")
+    refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
+    refuses("written in schema 99 but this version reads 2", edited(schema=99))
     refuses("names no hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
     refuses("holds no JLGCNClassifier but 'Other'", edited(estimator="Other"))
-    refuses("has other fields", document.replace('"restart"', '"begin"'))
+    choice = json.loads(document)["choice"]
+    choice["begin"] = choice.pop("restart")
+    refuses("has other fields", edited(choice=choice))
     refuses("says of the estimator is wrong", edited(parameters={"depth": 3}))
     classes = {"dtype": "int64", "values": [0, 1]}
     refuses("3 classes have 2 names", edited(classes=classes))
@@ -284,7 +291,19 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("both directions", *changed("graph/col", tensors["graph/col"].flip(0)))
     refuses("edges but", *changed("graph/weight", tensors["graph/weight"][:9]))
     refuses("weight has the shape", *changed("weight", tensors["weight"][:9]))
+    refuses("weight must be finite", *changed("weight", tensors["weight"] / 0))
     refuses("scaler is not one of", *changed("scaler/scale", tensors["scaler/scale"][:2]))
+
+
+def test_a_model_of_the_schema_before_is_read(tmp_path: Path) -> None:
+    x, _, few = wine()
+    model = JLGCNClassifier().fit(x, few)
+    model.save_pretrained(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_text())
+    del document["document_sha256"]
+    (tmp_path / "model.json").write_text(json.dumps(document | {"schema": 1}))
+    loaded = JLGCNClassifier.from_pretrained(tmp_path)
+    assert np.array_equal(loaded.transduction_, model.transduction_)
 
 
 def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Path) -> None:

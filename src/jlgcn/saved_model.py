@@ -15,16 +15,18 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from jlgcn.data.files import sha256_of
+from jlgcn._checks import check_finite
+from jlgcn.data.files import hash_of_file, read_json, sha256_of
 from jlgcn.graphs import SparseGraph
 from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
 from jlgcn.nn.candidates import Candidates, GraphChoice
 from jlgcn.ops import SparseFeatures, symmetric_pattern
 from jlgcn.train.checkpoint import write_to_disk
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DOCUMENT = "model.json"
 _HASH = re.compile("[0-9a-f]{64}")
+_OWN_HASH = "document_sha256"
 
 
 def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
@@ -42,6 +44,7 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
     sha256 = sha256_of(content)
     document = {"schema": SCHEMA_VERSION, "sha256": sha256} | document
+    document[_OWN_HASH] = _own_hash(document)
     tensor_file = _tensor_file(folder, sha256)
     write_to_disk(tensor_file, content)
     temporary = folder / f"{DOCUMENT}.tmp"
@@ -55,34 +58,42 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and document of a model, after checking that they belong together."""
     try:
-        document = json.loads((folder / DOCUMENT).read_bytes())
-    except FileNotFoundError:
+        document = read_json(folder / DOCUMENT)
+    except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that save_pretrained "
             "wrote"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(folder, f"{DOCUMENT} is not JSON ({error})") from None
-    if not isinstance(document, dict) or "schema" not in document:
+    except ValueError as error:
+        raise damaged(folder, str(error)) from None
+    if "schema" not in document:
         raise damaged(folder, f"{DOCUMENT} names no schema")
-    if document["schema"] != SCHEMA_VERSION:
+    own_hash = document.pop(_OWN_HASH, None)
+    # Schema 1 had no hash of its document.
+    if document["schema"] not in (1, SCHEMA_VERSION):
         raise ValueError(
             f"{folder} was written in schema {document['schema']!r} but this version reads "
             f"{SCHEMA_VERSION}; use the version of jlgcn that wrote it"
         )
+    if own_hash != (_own_hash(document) if document["schema"] != 1 else None):
+        raise damaged(folder, f"{DOCUMENT} does not have its own hash")
     sha256 = document.get("sha256")
     if not isinstance(sha256, str) or not _HASH.fullmatch(sha256):
         raise damaged(folder, f"{DOCUMENT} names no hash of tensors")
     path = _tensor_file(folder, sha256)
-    if not path.exists():
+    if not path.is_file():
         raise damaged(folder, f"{path.name} is missing")
-    content = path.read_bytes()
-    if sha256_of(content) != sha256:
+    if hash_of_file(path) != sha256:
         raise damaged(folder, f"{path.name} does not have the hash that {DOCUMENT} names")
     try:
-        return safetensors.torch.load(content), document
-    except (SafetensorError, ValueError, KeyError) as error:
+        return safetensors.torch.load(path.read_bytes()), document
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise damaged(folder, f"{path.name} cannot be read ({error})") from None
+
+
+def _own_hash(document: dict[str, Any]) -> str:
+    # As it will be read back: what JSON has no word for, such as a tuple, is another thing then.
+    return sha256_of(json.dumps(document, sort_keys=True).encode())
 
 
 def _tensor_file(folder: Path, sha256: str) -> Path:
@@ -137,6 +148,11 @@ def model_from_tensors(
 
 
 def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJLGCN:
+    for name, tensor in tensors.items():
+        if name not in ("distance", "given_distance"):  # infinite where there is no neighbour
+            check_finite(tensor, name, "save the model again")
+        elif bool(tensor.isnan().any()):
+            raise ValueError(f"{name} has NaN")
     num_nodes = tensors["spread"].shape[0]
     options = _read(ClosedFormOptions, document["options"])
     choice = _read(GraphChoice, document["choice"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
@@ -46,3 +48,27 @@ def read_verified(path: Path, sha256: str) -> bytes:
             "was expected; delete it and get it again (download=True, --download)"
         )
     return content
+
+
+def hash_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, however large, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, max_bytes: int = 64 * 2**20) -> dict[str, Any]:
+    """Return the JSON object in a file, or raise a ValueError that says why there is none.
+
+    Args:
+        path: the file.
+        max_bytes: a larger one is not read, because what it holds would take many times its size.
+    """
+    if path.stat().st_size > max_bytes:
+        raise ValueError(f"{path.name} has more than {max_bytes:,} bytes")
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return found

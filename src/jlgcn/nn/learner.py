@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -146,9 +148,9 @@ class GraphLearner(nn.Module):
         if backend == "exact":
             return KernelGraph(z, valid=valid)
         if backend == "dense":
-            # The weights, their gradients, and what the exponential keeps for its own.
-            needed = 3 * (z.numel() // self.rank) * z.shape[-2] * z.element_size()
-            check_memory(needed, z.device, 'backend="dense"', 'backend="exact"')
+            if not torch.compiler.is_compiling():
+                needed = dense_bytes(z.shape[:-1], z.element_size())
+                check_memory(needed, z.device, 'backend="dense"', 'backend="exact"')
             weight = kernel_matrix(z)
             if valid is not None:
                 weight = weight * valid.unsqueeze(-1) * valid.unsqueeze(-2)
@@ -270,6 +272,21 @@ class GraphLearner(nn.Module):
             f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
             f"num_neighbors={self.num_neighbors}"
         )
+
+
+def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
+    """Return what ``backend="dense"`` takes at its peak, with gradients.
+
+    Args:
+        shape: of the nodes, the batch before it if any.
+        itemsize: bytes of a weight.
+
+    Example:
+        >>> dense_bytes((1000,), 4)
+        16000000
+    """
+    # Distances, weights, the gradient of the weights and that of the distances.
+    return 4 * math.prod(shape) * shape[-1] * itemsize
 
 
 @torch.no_grad()

@@ -2,11 +2,13 @@
 
 A checkpoint is a folder, written under another name, brought to the disk, and then renamed;
 ``LATEST`` names the newest one and is replaced the same way. So at every moment either the old or
-the new one is whole.
+the new one is whole. Every file has its hash, the one that holds the hashes included.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import logging
 import os
@@ -15,14 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from jlgcn.data.files import sha256_of
+from jlgcn.data.files import hash_of_file, read_json, sha256_of
+from jlgcn.train.environment import versions
 
 logger = logging.getLogger(__name__)
 
 _KEPT = 3
+_SCHEMA = 2
 _TENSORS, _STATE, _LATEST = "tensors.safetensors", "state.json", "LATEST"
+
+# What is small is small: a larger file is not one of ours.
+_MAX_STATE_BYTES = 8 * 2**20
 
 
 def save_checkpoint(
@@ -37,26 +45,54 @@ def save_checkpoint(
         state: what is small, as JSON.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"step-{step:08d}"
-    temporary = final.with_suffix(".tmp")
-    if temporary.exists():
-        shutil.rmtree(temporary)
+    for left_over in folder.glob("step-*.tmp"):  # by a crash
+        shutil.rmtree(left_over)
+    final = _new_name(folder, step)
+    temporary = folder / f"{final.name}.tmp"
     temporary.mkdir()
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
-    document = {"step": step, "sha256": sha256_of(content), "state": state}
+    document = {
+        "schema": _SCHEMA,
+        "step": step,
+        "files": {_TENSORS: sha256_of(content)},
+        "versions": _versions(),
+        "state": state,
+    }
     write_to_disk(temporary / _TENSORS, content)
-    write_to_disk(temporary / _STATE, json.dumps(document).encode())
+    signed = document | {"sha256": _own_hash(document)}
+    write_to_disk(temporary / _STATE, json.dumps(signed).encode())
     _sync(temporary)
-    if final.exists():
-        shutil.rmtree(final)
     os.replace(temporary, final)
     _sync(folder)
     write_to_disk(folder / f"{_LATEST}.tmp", final.name.encode())
     os.replace(folder / f"{_LATEST}.tmp", folder / _LATEST)
     _sync(folder)
-    for old in sorted(folder.glob("step-????????"))[:-_KEPT]:
-        shutil.rmtree(old)
+    others = [name for name in _names(folder) if name != final.name]
+    same = [name for name in others if name[:13] == final.name[:13]]
+    older = [name for name in others if name not in same]
+    for name in (*same, *older[: 1 - _KEPT]):
+        shutil.rmtree(folder / name)
     return final
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of checkpoints, the oldest first."""
+    return sorted(p.name for p in folder.glob("step-*") if not p.name.endswith(".tmp"))
+
+
+def _new_name(folder: Path, step: int) -> Path:
+    """Return a name that is free: no moment may be without the checkpoint that is replaced."""
+    for number in itertools.count():
+        path = folder / (f"step-{step:08d}.{number}" if number else f"step-{step:08d}")
+        if not path.exists():
+            break
+    return path
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    environment = versions()
+    return {name: environment[name] for name in ("jlgcn", "python", "torch", "numpy")}
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -64,24 +100,49 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
 
     One that is damaged is passed over, with a line in the log, for the one before it.
     """
-    candidates = sorted((p.name for p in folder.glob("step-????????")), reverse=True)
+    candidates = _names(folder)[::-1]
     latest = folder / _LATEST
-    if latest.exists():
+    if latest.is_file():
         # A folder newer than LATEST is whole, too, unless the hash says otherwise; but what LATEST
         # names was brought to the disk for certain.
-        named = latest.read_text().strip()
+        named = latest.read_bytes()[:100].decode(errors="replace").strip()
         candidates.sort(key=lambda name: name != named)
     for name in candidates:
         try:
-            document = json.loads((folder / name / _STATE).read_bytes())
-            content = (folder / name / _TENSORS).read_bytes()
-            if sha256_of(content) != document["sha256"]:
-                raise ValueError("the tensors do not have their hash")
-            state: dict[str, Any] = document["state"]
-            return safetensors.torch.load(content), state
-        except (ValueError, KeyError, TypeError, FileNotFoundError) as problem:
+            return _read(folder / name)
+        except _DAMAGED as problem:
             logger.warning("checkpoint %s is damaged (%s); trying an older one", name, problem)
     return None
+
+
+# What a damaged or hostile file can raise; an error of the disk itself is not among them.
+_DAMAGED = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, SafetensorError),
+    *(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    document = read_json(path / _STATE, _MAX_STATE_BYTES)
+    if "schema" not in document:  # before there were hashes of all files
+        hashes = {_TENSORS: document["sha256"]}
+    elif document["schema"] != _SCHEMA:
+        raise ValueError(f"it is of schema {document['schema']!r}, not {_SCHEMA}")
+    else:
+        own = document.pop("sha256", None)
+        if own != _own_hash(document):
+            raise ValueError(f"{_STATE} does not have its hash")
+        hashes = document["files"]
+    if hash_of_file(path / _TENSORS) != hashes[_TENSORS]:
+        raise ValueError("the tensors do not have their hash")
+    state = document["state"]
+    if not isinstance(state, dict):
+        raise TypeError("its state is no object")
+    return safetensors.torch.load((path / _TENSORS).read_bytes()), state
+
+
+def _own_hash(document: dict[str, Any]) -> str:
+    return sha256_of(json.dumps(document, sort_keys=True).encode())
 
 
 def write_to_disk(path: Path, content: bytes) -> None:

@@ -15,11 +15,18 @@ from torch import Tensor, nn
 from jlgcn.graphs import Graph, KernelGraph, ShardedKernelGraph, Shards
 from jlgcn.nn import GraphLearner
 from jlgcn.nn.batch_norm import is_distributed
+from jlgcn.train.heartbeat import SILENCE_SECONDS, heartbeat
 
 
 @contextmanager
-def joined_processes() -> Iterator[None]:
+def joined_processes(silence: float = SILENCE_SECONDS) -> Iterator[None]:
     """Join the processes that `torchrun` has started, if it has started several; leave at the end.
+
+    A process that is killed or stopped is noticed by the others, which name it and end, so that
+    ``torchrun --max-restarts`` can start all of them again.
+
+    Args:
+        silence: seconds without a sign of life after which a process counts as lost.
 
     Example:
         >>> with joined_processes():
@@ -27,13 +34,17 @@ def joined_processes() -> Iterator[None]:
         (0, 1)
     """
     joins = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
-    if joins:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    try:
+    if not joins:
         yield
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        with heartbeat(dist.get_rank(), dist.get_world_size(), silence):
+            yield
+            # Whoever is done first goes on counting until the last one is done.
+            dist.barrier()
     finally:
-        if joins:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 def process_group() -> tuple[int, int]:

@@ -14,6 +14,7 @@ from jlgcn._checks import check_finite, check_labels, check_shape, warn_of_absen
 from jlgcn.data import NodeData
 from jlgcn.graphs import Graph, ShardedSparseGraph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.train.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.train.distributed import distribute, process_group, sum_over_processes
 from jlgcn.train.loop import FitResult, Run, run_epochs
 
@@ -56,6 +57,7 @@ def fit(
     trace_test: bool = False,
     checkpoints: Path | None = None,
     checkpoint_seconds: float = 120.0,
+    deterministic: bool = False,
     progress: bool = False,
     label: str = "",
 ) -> tuple[nn.Module, FitResult]:
@@ -79,6 +81,9 @@ def fit(
             same parameters, bit for bit, as if nothing had happened. Ctrl-C and SIGTERM wait for
             the end of the epoch and leave one. None for none.
         checkpoint_seconds: time between two checkpoints.
+        deterministic: use only algorithms whose result does not depend on chance, and go on only
+            from checkpoints of the same versions and number of threads: the same machine and seed
+            then give the same bits.
         progress: show a bar, where there is a terminal.
         label: what the bar is called.
 
@@ -89,34 +94,37 @@ def fit(
     for name in ("train", "val"):
         check_labels(data.y, getattr(data, name), data.num_nodes, name=name)
     warn_of_absent_classes(data.y, data.train, data.num_classes)
-    torch.manual_seed(seed)
-    model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    run = Run(model, optimizer)
-    if checkpoints is not None:
-        identity = {
-            "config": asdict(config),
-            "trace_test": trace_test,
-            "seed": seed,
-            "data": data.sha256,
-        }
-        run.resume(checkpoints, identity)
-    part = _Part.of(model, data, x, graph, seed)
-    run_epochs(
-        run,
-        config.epochs,
-        lambda: _train_epoch(run, part, config),
-        lambda: _validate(run, part, trace_test),
-        checkpoints=checkpoints,
-        checkpoint_seconds=checkpoint_seconds,
-        progress=progress,
-        label=label,
-    )
-    model.load_state_dict(run.best_state)
-    _, test_logits = _evaluate(model, part)
-    best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
-    accuracy = part.accuracy(test_logits, part.test)
-    return model, run.result(accuracy, best_test_accuracy=best_test)
+    with deterministic_algorithms(deterministic):
+        torch.manual_seed(seed)
+        model = make_model()
+        optimizer = torch.optim.Adam(
+            model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        run = Run(model, optimizer)
+        if checkpoints is not None:
+            identity = {
+                "config": asdict(config),
+                "trace_test": trace_test,
+                "seed": seed,
+                "data": data.sha256,
+            }
+            run.resume(checkpoints, identity | bits_identity(deterministic))
+        part = _Part.of(model, data, x, graph, seed)
+        run_epochs(
+            run,
+            config.epochs,
+            lambda: _train_epoch(run, part, config),
+            lambda: _validate(run, part, trace_test),
+            checkpoints=checkpoints,
+            checkpoint_seconds=checkpoint_seconds,
+            progress=progress,
+            label=label,
+        )
+        model.load_state_dict(run.best_state)
+        _, test_logits = _evaluate(model, part)
+        best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
+        accuracy = part.accuracy(test_logits, part.test)
+        return model, run.result(accuracy, best_test_accuracy=best_test)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from jlgcn.data import CloudData, augment, choose_points, drop_points
 from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
 from jlgcn.nn.batch_norm import is_distributed
 from jlgcn.nn.cloud_baselines import PointNet
+from jlgcn.train.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.train.distributed import mean_over_processes, process_group
 from jlgcn.train.loop import FitResult, Run, run_epochs
 
@@ -65,6 +66,7 @@ def fit_clouds(
     points_missing: Sequence[float] = (),
     checkpoints: Path | None = None,
     checkpoint_seconds: float = 120.0,
+    deterministic: bool = False,
     progress: bool = False,
     label: str = "",
 ) -> tuple[nn.Module, FitResult]:
@@ -84,6 +86,7 @@ def fit_clouds(
             to see what remains of the accuracy.
         checkpoints: folder for checkpoints, see :func:`jlgcn.train.fit`.
         checkpoint_seconds: time between two checkpoints.
+        deterministic: see :func:`jlgcn.train.fit`.
         progress: show a bar, where there is a terminal.
         label: what the bar is called.
 
@@ -99,45 +102,49 @@ def fit_clouds(
     for name in ("train", "val"):
         check_labels(data.y, getattr(data, name), len(data.points), name=name)
     warn_of_absent_classes(data.y, data.train, data.num_classes)
-    torch.manual_seed(seed)
-    model = make_model()
-    # What depends on the first features a network sees must not depend on who sees which.
-    predict(model, _evaluation_points(data, data.train[: config.batch_size], config))
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    run = Run(model, optimizer)
-    if checkpoints is not None:
-        run.resume(checkpoints, {"config": asdict(config), "seed": seed, "data": data.sha256})
-    network = DistributedDataParallel(model) if is_distributed() else model
-    run_epochs(
-        run,
-        config.epochs,
-        lambda: _train_epoch(run, network, data, config),
-        lambda: _validate(run, data, config),
-        checkpoints=checkpoints,
-        checkpoint_seconds=checkpoint_seconds,
-        progress=progress,
-        label=label,
-    )
-    model.load_state_dict(run.best_state)
-    test, y = _evaluation_points(data, data.test, config), data.y[data.test]
-    predicted = predict(model, test).argmax(-1)
-    confusion = torch.zeros(data.num_classes, data.num_classes, dtype=torch.int64)
-    confusion.index_put_((y, predicted), torch.ones_like(y), accumulate=True)
-    present = confusion.sum(-1) > 0
-    by_class = confusion.diagonal()[present] / confusion.sum(-1)[present]
-    remaining = {
-        f"{share:g}": _accuracy(predict(model, drop_points(test, share, seed=seed)), y)
-        for share in points_missing
-    }
-    return model, run.result(
-        float((predicted == y).double().mean()),
-        measured={
-            "mean_class_accuracy": float(by_class.double().mean()),
-            "model_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
-            "accuracy_missing": remaining,
-            "confusion": confusion.tolist(),
-        },
-    )
+    with deterministic_algorithms(deterministic):
+        torch.manual_seed(seed)
+        model = make_model()
+        # What depends on the first features a network sees must not depend on who sees which.
+        predict(model, _evaluation_points(data, data.train[: config.batch_size], config))
+        optimizer = torch.optim.Adam(
+            model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        run = Run(model, optimizer)
+        if checkpoints is not None:
+            identity = {"config": asdict(config), "seed": seed, "data": data.sha256}
+            run.resume(checkpoints, identity | bits_identity(deterministic))
+        network = DistributedDataParallel(model) if is_distributed() else model
+        run_epochs(
+            run,
+            config.epochs,
+            lambda: _train_epoch(run, network, data, config),
+            lambda: _validate(run, data, config),
+            checkpoints=checkpoints,
+            checkpoint_seconds=checkpoint_seconds,
+            progress=progress,
+            label=label,
+        )
+        model.load_state_dict(run.best_state)
+        test, y = _evaluation_points(data, data.test, config), data.y[data.test]
+        predicted = predict(model, test).argmax(-1)
+        confusion = torch.zeros(data.num_classes, data.num_classes, dtype=torch.int64)
+        confusion.index_put_((y, predicted), torch.ones_like(y), accumulate=True)
+        present = confusion.sum(-1) > 0
+        by_class = confusion.diagonal()[present] / confusion.sum(-1)[present]
+        remaining = {
+            f"{share:g}": _accuracy(predict(model, drop_points(test, share, seed=seed)), y)
+            for share in points_missing
+        }
+        return model, run.result(
+            float((predicted == y).double().mean()),
+            measured={
+                "mean_class_accuracy": float(by_class.double().mean()),
+                "model_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
+                "accuracy_missing": remaining,
+                "confusion": confusion.tolist(),
+            },
+        )
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.train.distributed import process_group
-from jlgcn.train.interrupt import deferred_interruption
+from jlgcn.train.interrupt import GraceExpired, deferred_interruption
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,32 @@ class FitResult:
     measured: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of a run between two epochs.
+
+    Attributes:
+        epoch: epochs that are done.
+        tensors: parameters, moments of Adam, random state.
+        state: what is small, as JSON.
+        history: a row an epoch; the run may have appended some since.
+    """
+
+    epoch: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    history: list[dict[str, float]]
+
+    def save(self, folder: Path) -> None:
+        """Write it as a checkpoint."""
+        history = self.history[: self.epoch]
+        columns = list(history[0]) if history else []
+        rows = [[row[name] for name in columns] for row in history]
+        numbers = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(columns))
+        tensors = self.tensors | {"history": numbers}
+        save_checkpoint(folder, self.epoch, tensors, self.state | {"history": columns})
+
+
 class Run:
     """All that changes while a network is trained, and so all that a checkpoint holds."""
 
@@ -95,21 +121,22 @@ class Run:
             **others,
         )
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint of everything."""
+    def snapshot(self) -> Snapshot:
+        """Return a copy of everything, as it is at the end of an epoch."""
         tensors = {f"model/{name}": t for name, t in self.model.state_dict().items()}
-        tensors |= {f"best/{name}": t for name, t in self.best_state.items()}
         for index, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam/{index}/{name}": value for name, value in moments.items()}
+        tensors = {name: t.detach().clone() for name, t in tensors.items()}
+        tensors |= {f"best/{name}": t for name, t in self.best_state.items()}  # copies already
         tensors["random"] = torch.get_rng_state()
         state = {
             "identity": self.identity,
             "epoch": self.epoch,
+            "batch": 0,  # of the sampler: checkpoints are written between epochs
             "best": asdict(self.best),
-            "history": self.history,
             "seconds": self.seconds,
         }
-        save_checkpoint(folder, self.epoch, tensors, state)
+        return Snapshot(self.epoch, tensors, state, self.history)
 
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
         """Go on from the newest checkpoint, if there is one, and if it is of the same run."""
@@ -134,7 +161,7 @@ class Run:
         torch.set_rng_state(tensors["random"])
         self.epoch = state["epoch"]
         self.best = Best(**state["best"])
-        self.history = state["history"]
+        self.history = _history(tensors, state["history"])
         self.seconds = state["seconds"]
 
 
@@ -173,14 +200,22 @@ def run_epochs(
         disable=None if progress and is_first else True,
         dynamic_ncols=True,
     )
+    writes = checkpoints is not None and is_first
+    # At hand at any moment, for a signal in the middle of an epoch that takes too long.
+    snapshot = run.snapshot() if writes else None
     with bar, deferred_interruption() as interruption:
         while run.epoch < num_epochs:
-            loss = train()
+            try:
+                with interruption.may_leave():
+                    loss, row = train(), validate()
+            except GraceExpired:
+                if checkpoints is not None and snapshot is not None:
+                    snapshot.save(checkpoints)
+                interruption.raise_it()
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss is {loss} in epoch {run.epoch}; use a smaller lr or glr_weight"
                 )
-            row = validate()
             run.select(row["val_accuracy"], row["val_loss"])
             run.history.append({"epoch": run.epoch, "loss": loss, **row})
             run.epoch += 1
@@ -188,13 +223,25 @@ def run_epochs(
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
             bar.update()
             is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
-            if checkpoints is not None and is_first and is_due:
-                run.save(checkpoints)
-                saved = time.perf_counter()
+            if checkpoints is not None and is_first:
+                snapshot = run.snapshot()
+                if is_due:
+                    snapshot.save(checkpoints)
+                    saved = time.perf_counter()
             if interruption.signal:
                 interruption.raise_it()
-    if checkpoints is not None and is_first:
-        run.save(checkpoints)
+    if checkpoints is not None and snapshot is not None:
+        snapshot.save(checkpoints)
+
+
+def _history(tensors: dict[str, Tensor], columns: Any) -> list[dict[str, float]]:  # noqa: ANN401
+    if "history" not in tensors:  # it was a list of rows once
+        rows: list[dict[str, float]] = columns
+        return rows
+    return [
+        {name: int(v) if name == "epoch" else v for name, v in zip(columns, row, strict=True)}
+        for row in tensors["history"].tolist()
+    ]
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,0 +1,243 @@
+"""Files that somebody has damaged, or made to do harm, and how the readers take them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import random
+import shutil
+import struct
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import safetensors.torch
+import torch
+
+from jlgcn import JLGCNClassifier
+from jlgcn.data import load_clouds, load_npz, sample_mesh
+from jlgcn.data.restricted_pickle import read_numbers
+from jlgcn.data.table_file import read_table
+from jlgcn.train import load_checkpoint, save_checkpoint
+
+MEGABYTE = 2**20
+
+
+class Bomb:
+    """Leaves a file behind if somebody unpickles it."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return os.system, (f"touch {self.trace}",)
+
+
+def make_model(folder: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(30, 4)) + 3 * (np.arange(30) % 2)[:, None]
+    y = np.where(np.arange(30) < 8, np.arange(30) % 2, -1)
+    JLGCNClassifier(n_layers=1).fit(x, y).save_pretrained(folder)
+
+
+def make_checkpoint(folder: Path) -> None:
+    save_checkpoint(folder, 1, {"w": torch.arange(300.0)}, {"epoch": 1, "best": {"loss": 0.5}})
+
+
+def load_model(folder: Path) -> object:
+    return JLGCNClassifier.from_pretrained(folder).predict(np.zeros((1, 4)))
+
+
+def load_only(folder: Path) -> object:
+    found = load_checkpoint(folder)
+    if found is None:
+        raise ValueError("the checkpoint is damaged")  # as its log has said
+    return found
+
+
+def damage(content: bytes, chance: random.Random) -> bytes:
+    """Return bytes with one accident: bits, a hole, a cut, something more, something moved."""
+    place = chance.randrange(max(1, len(content)))
+    kind = chance.choice(["bit", "byte", "hole", "cut", "more", "moved", "empty"])
+    changed = bytearray(content)
+    match kind:
+        case "bit":
+            changed[place] ^= 1 << chance.randrange(8)
+        case "byte":
+            changed[place] = (changed[place] + chance.randrange(1, 256)) % 256
+        case "hole":
+            end = min(len(changed), place + chance.randrange(1, 200))
+            changed[place:end] = bytes(end - place)
+        case "cut":
+            del changed[place:]
+        case "more":
+            changed[place:place] = chance.randbytes(chance.randrange(1, 100))
+        case "moved":
+            changed[:] = changed[place:] + changed[:place]
+        case "empty":
+            changed.clear()
+    return bytes(changed)
+
+
+def mutants(template: Path, number: int, seed: int) -> Iterator[Callable[[Path], None]]:
+    """Yield ways to damage one file of a folder."""
+    chance = random.Random(seed)
+    names = sorted(str(p.relative_to(template)) for p in template.rglob("*") if p.is_file())
+    names = [name for name in names if Path(name).name != "LATEST"]
+    made = 0
+    while made < number:
+        name = chance.choice(names)
+        content = (template / name).read_bytes()
+        changed = damage(content, chance)
+        if changed != content:
+            made += 1
+            yield lambda folder, n=name, c=changed: (folder / n).write_bytes(c)  # type: ignore[misc]
+
+
+def attempt(read: Callable[[Path], object], path: Path) -> dict[str, Any]:
+    """Read a file and say what came of it, how long it took and what memory."""
+    Path("/proc/self/clear_refs").write_text("5")  # forget the high-water mark so far
+    before = _status("VmRSS")
+    start = time.process_time()  # of this process: others may keep the machine busy
+    try:
+        read(path)
+        outcome = "read"
+    except (ValueError, OSError) as error:
+        outcome = "refused" if str(error) else "refused without a word"
+    return {
+        "outcome": outcome,
+        "seconds": time.process_time() - start,
+        "extra bytes": _status("VmHWM") - before,
+    }
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
+
+
+def try_mutants(folder: Path, number: int, answer: Path) -> None:
+    """Read so many damaged checkpoints and models, and write what came of each."""
+    results = []
+    for kind, make, read in (
+        ("checkpoint", make_checkpoint, load_only),
+        ("model", make_model, load_model),
+    ):
+        template = folder / kind
+        make(template)
+        for index, change in enumerate(mutants(template, number // 2, seed=7)):
+            copy = folder / f"{kind}-{index}"
+            shutil.copytree(template, copy)
+            change(copy)
+            results.append({"kind": kind} | attempt(read, copy))
+            shutil.rmtree(copy)
+    answer.write_text(json.dumps(results))
+
+
+def _signed(document: dict[str, Any]) -> str:
+    document.pop("document_sha256", None)
+    text = json.dumps(document, sort_keys=True).encode()
+    return json.dumps(document | {"document_sha256": hashlib.sha256(text).hexdigest()})
+
+
+def _with_tensors(folder: Path, content: bytes, **changes: object) -> Path:
+    """Return a model whose document names other tensors, with hashes that are right."""
+    make_model(folder)
+    document = json.loads((folder / "model.json").read_text()) | changes
+    document["sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / f"model-{document['sha256'][:16]}.safetensors").write_bytes(content)
+    (folder / "model.json").write_text(_signed(document))
+    return folder
+
+
+def _header(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header + rest
+
+
+def _tensor(**fields: object) -> bytes:
+    one = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    return json.dumps({"spread": one | fields}).encode()
+
+
+def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path], object], Path]]:
+    """Write the files, and return who shall read which."""
+    bomb = pickle.dumps(Bomb(trace))
+    model = {
+        "a pickle named safetensors": bomb,
+        "a header longer than the file": _header(b"{}", 2**62),
+        "a header of 2^63": _header(b"{}", 2**63 + 1),
+        "a header that is no JSON": _header(b"\xff" * 64),
+        "a tensor outside the file": _header(_tensor(data_offsets=[0, 2**40]), rest=bytes(4)),
+        "a shape that overflows": _header(_tensor(shape=[2**62, 2**62]), rest=bytes(4)),
+        "a negative shape": _header(_tensor(shape=[-1]), rest=bytes(4)),
+        "an unknown type": _header(_tensor(dtype="OBJECT"), rest=bytes(4)),
+        "a header of a hundred thousand brackets": _header(b"[" * 100_000),
+        "tensors that are NaN": safetensors.torch.save({"spread": torch.full((30, 4), torch.nan)}),
+        "no tensors": safetensors.torch.save({}),
+    }
+    files: dict[str, tuple[Callable[[Path], object], Path]] = {}
+    for index, (name, content) in enumerate(model.items()):
+        files[name] = (load_model, _with_tensors(folder / f"model-{index}", content))
+    for name, text in {
+        "a path out of the folder": json.dumps({"schema": 2, "sha256": "../../../etc/passwd"}),
+        "a million brackets": "[" * 1_000_000,
+        "two million empty lists": "[" + "[]," * 2_000_000 + "[]]",
+    }.items():
+        path = folder / f"model-{name.replace(' ', '-')}"
+        make_model(path)
+        document = text if text[0] == "[" else _signed(json.loads(text))
+        (path / "model.json").write_text(document)
+        files[name] = (load_model, path)
+    path = folder / "checkpoint"
+    make_checkpoint(path)
+    (path / "step-00000001" / "tensors.safetensors").write_bytes(bomb)
+    (path / "LATEST").write_text("../../../../etc")
+    files["a checkpoint of pickles"] = (load_only, path)
+    np.savez(folder / "objects.npz", x=np.array([Bomb(trace)], dtype=object))
+    files["an NPZ file of objects"] = (load_npz, folder / "objects.npz")
+    with zipfile.ZipFile(folder / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": "<f4", "fortran_order": False, "shape": (2**28,)}
+        )
+        with archive.open("node_features.npy", "w", force_zip64=True) as entry:
+            entry.write(header.getvalue())
+            for _ in range(1024):
+                entry.write(bytes(MEGABYTE))
+    files["an NPZ file of a gigabyte of zeros"] = (load_npz, folder / "zeros.npz")
+    clouds = folder / "clouds"
+    clouds.mkdir()
+    with h5py.File(clouds / "a.h5", "w") as file:
+        file.create_dataset("data", (10**6, 2048, 3), "f4", chunks=(1, 2048, 3))
+        file.create_dataset("label", (10**6, 1), "i8", chunks=(1000, 1))
+    for part in ("train", "test"):
+        (clouds / f"{part}_files.txt").write_text("a.h5\n")
+    files["an HDF5 file of 25 GB that are not there"] = (load_clouds, clouds)
+    (folder / "many.off").write_text("OFF\n4000000000 4000000000 0\n0 0 0\n")
+    files["a mesh of four billion points"] = (sample_mesh, folder / "many.off")
+    (folder / "ind.cora.x").write_bytes(bomb)
+    files["a Planetoid file that runs something"] = (
+        lambda p: read_numbers(p.read_bytes()),
+        folder / "ind.cora.x",
+    )
+    (folder / "table.parquet").write_bytes(b"PAR1" + bytes(100) + b"\xff\xff\xff\x7fPAR1")
+    files["a Parquet file of two gigabytes of footer"] = (read_table, folder / "table.parquet")
+    return files
+
+
+def try_hostile(folder: Path, answer: Path) -> None:
+    """Read every hostile file, and write what came of each."""
+    trace = folder / "code-was-run"
+    results = {}
+    for name, (read, path) in hostile_files(folder, trace).items():
+        size = (
+            sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
+        )
+        results[name] = attempt(read, path) | {"bytes": size}
+    answer.write_text(json.dumps({"files": results, "code was run": trace.exists()}))

@@ -1,0 +1,70 @@
+"""What torchrun starts in the fault tests: trains on a small graph and prints its losses.
+
+python -m tests.faults.rank_worker CHECKPOINTS EPOCHS SECONDS_AN_EPOCH SILENCE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from jlgcn.graphs import Graph
+from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.train import FitResult, TrainConfig, fit
+from jlgcn.train.distributed import joined_processes, process_group
+from tests.train.small import small_data
+
+
+class Slow(JLGCN):
+    """A network that takes its time, so that there is some to be killed in."""
+
+    pause = 0.0
+
+    def forward(
+        self, x: Tensor, graph: Graph | None = None, nodes: Tensor | None = None
+    ) -> JLGCNOutput:
+        if self.training:
+            time.sleep(self.pause)
+        return super().forward(x, graph, nodes)
+
+
+def run(checkpoints: Path | None, epochs: int, pause: float) -> FitResult:
+    data = small_data(121)
+
+    def make() -> nn.Module:
+        # In double precision, and without dropout, of which each process draws its own.
+        model = Slow(6, 8, 2, rank=3, dropout=0.0, options="paper").double()
+        model.pause = pause
+        return model
+
+    _, result = fit(
+        make,
+        data,
+        data.x.double(),
+        data.graph().to(dtype=torch.float64),
+        TrainConfig(epochs=epochs, lr=0.02, glr_weight=1e-3, glr_probes=None),
+        seed=3,
+        checkpoints=checkpoints,
+        checkpoint_seconds=0,
+    )
+    return result
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", UserWarning)
+    folder, number, pause, silence = sys.argv[1:]
+    with joined_processes(float(silence)):
+        rank = process_group()[0]
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"rank-{rank}.pid").write_text(str(os.getpid()))
+        found = run(Path(folder) / "checkpoints", int(number), float(pause))
+        if rank == 0:
+            print("LOSSES " + json.dumps([row["loss"] for row in found.history]), flush=True)

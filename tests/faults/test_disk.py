@@ -1,0 +1,90 @@
+"""A disk that is full, and a folder that may not be written to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from jlgcn.train import load_checkpoint, save_checkpoint
+from tests.faults.forks import forked, wait
+from tests.train.small import train_small
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount one ({mounted.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_raises_at_once_and_leaves_the_old_checkpoint(small_disk: Path) -> None:
+    save_checkpoint(small_disk, 1, {"w": torch.ones(20_000)}, {"epoch": 1})
+    with pytest.raises(OSError, match="No space left on device"):
+        save_checkpoint(small_disk, 2, {"w": torch.ones(100_000)}, {"epoch": 2})
+    found = load_checkpoint(small_disk)
+    assert found is not None
+    assert found[1]["epoch"] == 1
+    # What the failed one left makes room for the next.
+    save_checkpoint(small_disk, 3, {"w": torch.ones(20_000)}, {"epoch": 3})
+    found = load_checkpoint(small_disk)
+    assert found is not None
+    assert found[1]["epoch"] == 3
+
+
+def test_training_ends_in_the_epoch_in_which_the_disk_is_full(small_disk: Path) -> None:
+    train_small(0, 2, small_disk / "runs")
+    (small_disk / "ballast").write_bytes(b"0" * 2**16)
+    with pytest.raises(OSError, match="No space left on device"):
+        (small_disk / "more").write_bytes(b"0" * 2**20)
+    with pytest.raises(OSError, match="No space left on device"):
+        train_small(1, 2, small_disk / "others")
+    found = load_checkpoint(small_disk / "runs")
+    assert found is not None
+    assert found[1]["epoch"] == 2
+
+
+def save_as_nobody(folder: Path, answer: Path) -> None:
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    try:
+        save_checkpoint(folder, 2, {"w": torch.ones(3)}, {"epoch": 2})
+    except OSError as error:
+        answer.write_text(type(error).__name__)
+
+
+def test_a_folder_that_is_read_only_raises_and_keeps_the_old_checkpoint() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user, and root may write everywhere")
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        root.chmod(0o755)
+        answers = root / "answers"
+        answers.mkdir(mode=0o777)
+        answers.chmod(0o777)
+        folder = root / "checkpoints"
+        save_checkpoint(folder, 1, {"w": torch.ones(3)}, {"epoch": 1})
+        folder.chmod(0o555)
+        with forked(save_as_nobody, folder, answers / "error") as process:
+            assert wait(process, 60) == 0
+        assert (answers / "error").read_text() == "PermissionError"
+        found = load_checkpoint(folder)
+        assert found is not None
+        assert found[1]["epoch"] == 1

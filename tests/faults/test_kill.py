@@ -1,0 +1,252 @@
+"""kill -9 and SIGTERM at random times, and a crash at every point of a save."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import jlgcn.train.checkpoint
+from jlgcn.graphs import Graph
+from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.train import (
+    CloudTrainConfig,
+    TrainConfig,
+    fit,
+    fit_clouds,
+    load_checkpoint,
+    save_checkpoint,
+)
+from tests.faults.figures import count, record
+from tests.faults.forks import forked, wait, wait_for
+from tests.nn.clouds import small_classifier
+from tests.train.small import small_clouds, small_data, train_small
+
+EPOCHS = 40
+
+
+def train_nodes(seed: int, checkpoints: Path, answer: Path) -> None:
+    found = train_small(seed, EPOCHS, checkpoints)[1].parameter_sha256
+    answer.write_text(found)
+
+
+def train_clouds(seed: int, checkpoints: Path, answer: Path) -> None:
+    config = CloudTrainConfig(epochs=4, num_points=16, batch_size=8, lr=0.01)
+    _, result = fit_clouds(
+        small_classifier,
+        small_clouds(),
+        config,
+        seed=seed,
+        checkpoints=checkpoints,
+        checkpoint_seconds=0,
+    )
+    answer.write_text(result.parameter_sha256)
+
+
+TRAINERS = {"nodes": train_nodes, "clouds": train_clouds}
+
+
+def trained(kind: str, seed: int, checkpoints: Path) -> tuple[str, float]:
+    """Return the hash of a run that nothing happens to, and the seconds it takes."""
+    answer = checkpoints.with_suffix(".answer")
+    start = time.perf_counter()
+    with forked(TRAINERS[kind], seed, checkpoints, answer) as process:
+        assert wait(process, 120) == 0
+    return answer.read_text(), time.perf_counter() - start
+
+
+@functools.cache
+def uninterrupted(kind: str, seed: int, folder: Path) -> tuple[str, float]:
+    return trained(kind, seed, folder / f"whole-{kind}-{seed}")
+
+
+def kill_and_resume(index: int, folder: Path) -> dict[str, Any]:
+    """Kill a run at a random time and let it go on; say when, and whether all is the same."""
+    kind, seed = ("nodes", "clouds")[index % 2], index % 6
+    expected, seconds = uninterrupted(kind, seed, folder)
+    chance = random.Random(index)
+    checkpoints = folder / str(index)
+    kills = 0
+    while kills == 0 or (kills < 3 and chance.random() < 0.3):  # some are killed again
+        with forked(TRAINERS[kind], seed, checkpoints, folder / "answer") as process:
+            time.sleep(chance.uniform(0, seconds))
+            process.kill()
+            code = wait(process, 30)
+        assert code in (0, -signal.SIGKILL), code
+        kills += code == -signal.SIGKILL
+        if code == 0:  # it was too late; begin anew
+            shutil.rmtree(checkpoints)
+    found = load_checkpoint(checkpoints) if checkpoints.exists() else None
+    epoch = 0 if found is None else found[1]["epoch"]
+    same = trained(kind, seed, checkpoints)[0] == expected
+    shutil.rmtree(checkpoints)
+    return {"kind": kind, "kills": kills, "epoch": epoch, "same": same}
+
+
+def test_killed_runs_of_nodes_and_clouds_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    assert all(kill_and_resume(index, tmp_path)["same"] for index in range(2))
+
+
+@pytest.mark.nightly
+def test_all_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    runs = [kill_and_resume(index, tmp_path) for index in range(count("JLGCN_KILLS", 200))]
+    same = sum(run["same"] for run in runs)
+    record(
+        "kills",
+        {
+            "runs": len(runs),
+            "same": same,
+            "kills": sum(run["kills"] for run in runs),
+            "before the first checkpoint": sum(run["epoch"] == 0 for run in runs),
+        },
+    )
+    assert same == len(runs)
+
+
+def terminate(index: int, folder: Path) -> tuple[int | None, float, bool]:
+    """Send SIGTERM at a random time; return exit code, seconds, whether there is a checkpoint."""
+    kind, seed = ("nodes", "clouds")[index % 2], index % 6
+    _, seconds = uninterrupted(kind, seed, folder)
+    checkpoints = folder / f"term-{index}"
+    with forked(TRAINERS[kind], seed, checkpoints, folder / "answer") as process:
+        wait_for(checkpoints / "LATEST", process)
+        time.sleep(random.Random(index).uniform(0, 0.6 * seconds))
+        start = time.perf_counter()
+        process.terminate()
+        code = wait(process, 20)
+        taken = time.perf_counter() - start
+    return code, taken, load_checkpoint(checkpoints) is not None
+
+
+@pytest.mark.nightly
+def test_all_terminated_runs_leave_a_checkpoint(tmp_path: Path) -> None:
+    runs = [terminate(index, tmp_path) for index in range(count("JLGCN_TERMINATIONS", 40))]
+    in_time = [run for run in runs if run[0] in (143, 0) and run[1] < 10 and run[2]]
+    record(
+        "terminations",
+        {
+            "runs": len(runs),
+            "as promised": len(in_time),
+            "finished before the signal": sum(run[0] == 0 for run in runs),
+            "slowest seconds": round(max(run[1] for run in runs), 2),
+        },
+    )
+    assert len(in_time) == len(runs)
+
+
+class SlowInEpoch3(JLGCN):
+    """A network whose fourth epoch would take a minute."""
+
+    started: Path
+    num_calls = 0
+
+    def forward(
+        self, x: Tensor, graph: Graph | None = None, nodes: Tensor | None = None
+    ) -> JLGCNOutput:
+        self.num_calls += self.training
+        if self.num_calls == 4:
+            self.started.touch()
+            time.sleep(60)
+        return super().forward(x, graph, nodes)
+
+
+def train_slowly(folder: Path) -> None:
+    def make() -> JLGCN:
+        model = SlowInEpoch3(6, 8, 2, rank=3)
+        model.started = folder / "slow"
+        return model
+
+    data, config = small_data(), TrainConfig(epochs=EPOCHS, lr=0.02, lr_step=20)
+    fit(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "runs")
+
+
+def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path) -> None:
+    with forked(train_slowly, tmp_path) as process:
+        wait_for(tmp_path / "slow", process)
+        process.terminate()
+        assert wait(process, 10) == 143
+    found = load_checkpoint(tmp_path / "runs")
+    assert found is not None
+    assert found[1]["epoch"] == 3
+    resumed, _ = trained("nodes", 0, tmp_path / "runs")
+    assert resumed == trained("nodes", 0, tmp_path / "whole")[0]
+
+
+def save(folder: Path, step: int) -> None:
+    save_checkpoint(folder, step, {"w": torch.full((3,), float(step))}, {"epoch": step})
+
+
+#: Everything a save asks of the system; the process is gone just before, and in writing half-way.
+SYSTEM_CALLS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
+
+
+def save_and_die(point: int, folder: Path, step: int) -> None:
+    calls = 0
+    patch = pytest.MonkeyPatch()
+
+    def wrapped(original: Callable[..., Any], die: Callable[..., object]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            nonlocal calls
+            calls += 1
+            if calls > point:
+                die(*args)
+                os._exit(9)
+            return original(*args, **kwargs)
+
+        return call
+
+    def write_half(path: Path, content: bytes) -> None:
+        path.write_bytes(content[: len(content) // 2])
+
+    for name in SYSTEM_CALLS:
+        patch.setattr(os, name, wrapped(getattr(os, name), lambda *_: None))
+    write = jlgcn.train.checkpoint.write_to_disk
+    patch.setattr(jlgcn.train.checkpoint, "write_to_disk", wrapped(write, write_half))
+    save(folder, step)
+    patch.undo()
+
+
+def crash_at(point: int, folder: Path, step: int) -> bool:
+    """Save in a process that is gone at some point; return whether it came to the end."""
+    with forked(save_and_die, point, folder, step) as process:
+        code = wait(process, 30)
+    assert code in (0, 9), code
+    return code == 0
+
+
+def crash_points(folder: Path, step: int) -> int:
+    """Crash at every point of a save in turn, and return how many there are."""
+    save(folder / "template", 1)
+    points = 0
+    finished = False
+    while not finished:
+        copy = folder / str(points)
+        shutil.copytree(folder / "template", copy)
+        finished = crash_at(points, copy, step)
+        found = load_checkpoint(copy)
+        assert found is not None, f"neither the old nor the new one, after {points} calls"
+        assert found[1]["epoch"] in ((step,) if finished else (1, step))
+        save(copy, 3)  # and the next save does not stumble over what is left
+        found = load_checkpoint(copy)
+        assert found is not None
+        assert found[1]["epoch"] == 3
+        assert not list(copy.glob("*.tmp"))
+        points += not finished
+    return points
+
+
+def test_every_crash_point_of_a_save_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    new, again = (crash_points(tmp_path / str(step), step) for step in (2, 1))
+    assert new > 10
+    assert again > new  # what is replaced is deleted afterwards
+    record("crash_points", {"points": new + again, "whole": new + again})
