@@ -99,9 +99,6 @@ def read_table(
                 f"{path.name} has no column {name!r} (asked for as {what}); its columns are "
                 f"{_some(names)}"
             )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{path.name} has two columns {twice!r}; rename one of them")
     features = [name for name in names if name not in {id_column, label_column, *drop}]
     if table.num_rows == 0 or not features:
         raise ValueError(
@@ -174,6 +171,15 @@ def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401
+    table = _read_any(path)
+    names = list(table.column_names)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path.name} has two columns {twice!r}; rename one of them")
+    return table
+
+
+def _read_any(path: Path) -> Any:  # noqa: ANN401
     arrow = require("pyarrow", "table", f"reading {path.name}")
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")

@@ -1,0 +1,35 @@
+"""No file, however damaged, does more to a reader than be refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.readers import TARGETS, changed, fuzz, inputs, read
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_reader_reads_the_corpus(kind: str, tmp_path: Path) -> None:
+    assert inputs()[kind], f"there is no file for {kind}"
+    for content in inputs()[kind]:
+        outcome, _ = read(kind, content, tmp_path)
+        assert outcome in ("read", "refused"), outcome
+    assert any(read(kind, content, tmp_path)[0] == "read" for content in inputs()[kind])
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_reader_refuses_what_is_damaged_and_nothing_else_happens(
+    kind: str, tmp_path: Path
+) -> None:
+    counts = fuzz(0.4, 0, tmp_path, None, [kind])[kind]
+    assert counts["inputs"] > 0
+    assert counts["crashes"] == 0
+    assert counts["slow"] == 0
+
+
+def test_an_accident_changes_something() -> None:
+    import random
+
+    chance = random.Random(0)
+    assert any(changed(b"abc", b"xyz", chance) != b"abc" for _ in range(9))
