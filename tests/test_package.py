@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,15 @@ def test_nothing_dangerous_is_used() -> None:
                 for keyword in node.keywords:
                     text = f"{keyword.arg}={ast.unparse(keyword.value)}"
                     assert text not in ("allow_pickle=True", "shell=True", "verify=False"), path
+
+
+def test_the_lock_has_a_hash_for_everything_and_names_no_index() -> None:
+    text = (PACKAGE.parents[1] / "requirements-lock.txt").read_text()
+    lines = [line for line in text.replace("\\\n", "").splitlines() if not line.startswith("#")]
+    assert len(lines) > 50
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9.-]+==\S+ +--hash=sha256:[0-9a-f]{64}", line), line
+        assert not line.startswith(("torch==", "nvidia-", "triton"))
 
 
 def test_only_the_command_line_prints() -> None:
