@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,14 @@ def test_a_size_that_does_not_fit_is_refused_first(
     with pytest.raises(MemoryError, match="GiB are available; free some memory"):
         train(packed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    split = Split.of(packed.y, num_train=200, num_val=100)
+    _, logits, _ = fit_batches(
+        lambda: JLGCN(8, 16, 3, options="paper"),
+        packed,
+        split,
+        BatchConfig(epochs=1, num_neighbors=5),
+        folder=tmp_path / "run",
+        seed=0,
+        memory=math.inf,
+    )
+    assert len(logits) == 600

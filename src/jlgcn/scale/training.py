@@ -107,6 +107,7 @@ def fit_batches(
     *,
     folder: str | os.PathLike[str],
     seed: int,
+    memory: float | None = None,
     checkpoint_seconds: float = 120.0,
     progress: bool = False,
 ) -> tuple[JLGCN, Tensor, FitResult]:
@@ -125,6 +126,8 @@ def fit_batches(
         folder: for tables, checkpoints and logits. A run that finds a checkpoint of itself goes on
             from it and ends with the same parameters.
         seed: of everything random.
+        memory: bytes that there are; None for what this machine has left. ``math.inf`` tries at any
+            size: mapped files count, and the system may take them back.
         checkpoint_seconds: time between two checkpoints.
         progress: show a bar with nodes a second and time left, where there is a terminal.
 
@@ -153,9 +156,13 @@ def fit_batches(
         >>> logits.shape, result.history[0]["table"]
         (torch.Size([200, 3]), 0)
     """
-    size = np.dtype(packed.plan.dtype).itemsize
-    num_edges = packed.plan.num_edges
-    plan(packed.num_nodes, packed.num_features, num_edges=num_edges, feature_bytes=size).check()
+    plan(
+        packed.num_nodes,
+        packed.num_features,
+        num_edges=packed.plan.num_edges,
+        available=memory,
+        feature_bytes=np.dtype(packed.plan.dtype).itemsize,
+    ).check()
     torch.manual_seed(seed)
     model = make_model()
     check_options(model.options)
