@@ -299,7 +299,9 @@ class _Training:
 
     def _drop_old_tables(self) -> None:
         """Delete tables that neither the best epoch nor the newest checkpoint names."""
-        self.run.snapshot().save(self.folder / "checkpoints")  # which names the table before this one
+        self.run.snapshot().save(
+            self.folder / "checkpoints"
+        )  # which names the table before this one
         best = self.run.history[self.run.best.epoch]["table"]
         for number in range(self.number - 1):
             if number != best:
