@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from jlgcn.graphs import Graph, KernelGraph, ShardedKernelGraph, Shards
 from jlgcn.nn import GraphLearner
 from jlgcn.nn.batch_norm import is_distributed
-from jlgcn.train.heartbeat import SILENCE_SECONDS, heartbeat
+from jlgcn.train.heartbeat import SILENCE_SECONDS, heartbeat, store_of_this_start
 
 
 @contextmanager
@@ -37,7 +37,13 @@ def joined_processes(silence: float = SILENCE_SECONDS) -> Iterator[None]:
     if not joins:
         yield
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        # Under a name of this start: gloo would find the addresses of processes that are gone.
+        dist.init_process_group(backend, store=store_of_this_start(), rank=rank, world_size=size)
+    else:
+        dist.init_process_group(backend)
     try:
         with heartbeat(dist.get_rank(), dist.get_world_size(), silence):
             yield

@@ -42,19 +42,11 @@ def heartbeat(rank: int, world_size: int, silence: float = SILENCE_SECONDS) -> I
 
     Cost: a thread that asks the store for `world_size` small numbers a second.
     """
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=False,
-        timeout=timedelta(seconds=silence),
-        wait_for_workers=False,
-    )
-    # Restarted processes may find the store of those before them.
-    prefix = f"jlgcn/alive/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    store = store_of_this_start(silence)
     done = threading.Event()
     watcher = threading.Thread(
         target=_watch,
-        args=(store, prefix, rank, world_size, silence, done, _leave),
+        args=(store, "alive", rank, world_size, silence, done, _leave),
         name="jlgcn-heartbeat",
         daemon=True,
     )
@@ -64,6 +56,19 @@ def heartbeat(rank: int, world_size: int, silence: float = SILENCE_SECONDS) -> I
     finally:
         done.set()
         watcher.join(timeout=2 * _BEAT_SECONDS)
+
+
+def store_of_this_start(timeout: float = 300.0) -> Any:  # noqa: ANN401
+    """Return a new connection to the store of `torchrun`, under a name that no start shares."""
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+    )
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"jlgcn/start-{start}", store)  # type: ignore[attr-defined]
 
 
 def _watch(
