@@ -1,0 +1,144 @@
+"""Tables of what was measured of large data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from measured_files import GIB, points, recorded
+
+from jlgcn.plan import plan
+from jlgcn.report.tables import markdown
+from jlgcn.train.result import mean_and_interval
+
+
+def batches(results: Path) -> str:
+    """Return what mini-batches take at every size."""
+    lines = [("rows", "table", "all classes", "nodes a second", "right", "tables", "peak memory")]
+    for row in sizes(results):
+        lines.append(
+            (
+                f"{row['rows']:,}",
+                f"{row['search_seconds'] / row['tables']:.0f} s",
+                f"{row['infer_seconds'] / (row['tables'] + 1):.0f} s",
+                f"{row['nodes_per_second']:,.0f}",
+                f"{100 * row['test_accuracy']:.1f}",
+                str(row["tables"]),
+                f"{row['peak_bytes'] / GIB:.2f} GiB",
+            )
+        )
+    return markdown(lines)
+
+
+def batches_side_by_side(results: Path) -> str:
+    """Return training speeds of all sizes, measured in turn."""
+    found = recorded(results / "scale/side_by_side.json")
+    lines = [("rows", "labels a second", "nodes of a batch", "a step", "one of the first steps")]
+    smallest = min(found["nodes_of_a_batch"].values())
+    for rows, speed in found["nodes_per_second"].items():
+        lines.append(
+            (
+                f"{int(rows):,}",
+                f"{speed:,.0f}",
+                f"{found['nodes_of_a_batch'][rows] / smallest:.2f}",
+                f"{found['time_against_smallest'][rows]:.2f}",
+                f"{found['time_against_smallest_at_first'][rows]:.2f}",
+            )
+        )
+    return markdown(lines)
+
+
+def exact_steps(results: Path) -> str:
+    """Return time and memory of a training step with exact graphs."""
+    found = recorded(results / "scale/exact_step.json")
+    lines = [("nodes", "a step", "memory above the inputs")]
+    for step in found["steps"]:
+        memory = f"{step['peak_bytes'] / 2**20:.0f} MiB"
+        lines.append((f"{step['nodes']:,}", f"{step['seconds']:.1f} s", memory))
+    grows = f"time grows with exponent {found['time_exponent']:.2f}, memory with"
+    return markdown(lines) + f"\n\nOver these sizes {grows} {found['peak_exponent']:.2f}.\n"
+
+
+def sharded(results: Path) -> str:
+    """Return what processes share, and how far they are from one."""
+    lines = [("processes", "", "error of gradients", "a step", "bytes received", "by the formula")]
+    for row in recorded(results / "scale/sharded.json")["rows"]:
+        lines.append(
+            (
+                str(row["processes"]),
+                row["dtype"],
+                f"{row['gradient_error']:.0e}" if row["processes"] > 1 else "",
+                f"{row['seconds']:.2f} s",
+                f"{row['loopback_bytes_a_rank'] / 1e6:.2f} MB",
+                f"{row['formula_bytes_a_rank'] / 1e6:.2f} MB",
+            )
+        )
+    return markdown(lines)
+
+
+def sampling(results: Path) -> str:
+    """Return the bias of drawn neighbours by decile of degree."""
+    found = recorded(results / "scale/sampling.json")
+    lines = [("decile", "mean degree", "bias of degrees", "bias of logits, in their deviation")]
+    for number, row in enumerate(found["deciles"], 1):
+        degree, logit = f"{100 * row['degree_bias']:+.2f} %", f"{row['logit_bias']:+.4f}"
+        lines.append((str(number), f"{row['mean_degree']:.1f}", degree, logit))
+    accuracy = 100 * found["accuracy_drawn"], 100 * found["accuracy_all_neighbours"]
+    return markdown(lines) + (
+        f"\n\nOf {found['rows']:,} nodes {accuracy[0]:.1f} % of the test nodes are right by drawn "
+        f"neighbours, {accuracy[1]:.1f} % by all.\n"
+    )
+
+
+def knn_against_exact(results: Path) -> str:
+    """Return accuracies of kNN and exact graphs, seed by seed."""
+    found = recorded(results / "scale/knn_against_exact.json")
+    lines = [("", "seeds", "exact", "kNN", "difference")]
+    for name, row in found.items():
+        means = [sum(row[way]) / len(row[way]) for way in ("exact", "knn")]
+        difference = mean_and_interval(
+            [b - a for a, b in zip(row["exact"], row["knn"], strict=True)]
+        )
+        texts = (f"{100 * mean:.1f}" for mean in means)
+        lines.append((name, str(len(row["knn"])), *texts, points(difference)))
+    return markdown(lines)
+
+
+def packages_by_batches(results: Path) -> str:
+    """Return the accuracy of mini-batches beside the other methods on the same packages."""
+    found = recorded(results / "scale/packages-seed-0.json")
+    others = json.loads((results / "packages/seed-0.json").read_text())["methods"]
+    lines = [("", "accuracy", "peak memory")]
+    for name, row in {"mini-batches": found, **others}.items():
+        accuracy = row["test_accuracy"] if name == "mini-batches" else row["accuracy"]
+        lines.append((name, f"{100 * accuracy:.1f}", f"{row['peak_bytes'] / GIB:.2f} GiB"))
+    return markdown(lines)
+
+
+def plan_error(results: Path) -> str:
+    """Return what the plan says of every size that was measured."""
+    lines = [("rows", "memory", "planned", "error", "table and classes", "planned", "error")]
+    for row in sizes(results):
+        planned = plan(row["rows"], row["features"], available=1e15)
+        seconds = row["search_seconds"] / row["tables"]
+        seconds += 2 * row["infer_seconds"] / (row["tables"] + 1)
+        says = planned.seconds["a table"] + planned.seconds["classes of all nodes"]
+        lines.append(
+            (
+                f"{row['rows']:,}",
+                f"{row['peak_bytes'] / GIB:.2f} GiB",
+                f"{planned.bytes / GIB:.2f} GiB",
+                f"{100 * (planned.bytes / row['peak_bytes'] - 1):+.0f} %",
+                f"{seconds:.0f} s",
+                f"{says:.0f} s",
+                f"{100 * (says / seconds - 1):+.0f} %",
+            )
+        )
+    return markdown(lines)
+
+
+def sizes(results: Path) -> list[dict[str, Any]]:
+    """Return what was measured of every size with 64 features, the smallest first."""
+    found = [recorded(path) for path in results.glob("scale/batches-*.json")]
+    return sorted((row for row in found if row["features"] == 64), key=lambda row: row["rows"])
