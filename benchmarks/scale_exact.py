@@ -1,7 +1,7 @@
 """One training step with exact graphs: how time and memory grow, and what processes share.
 
     python benchmarks/scale_exact.py --nodes 2000 5000 10000 20000 50000 --out results/scale
-    python benchmarks/scale_exact.py --sharded --out results/scale
+    python benchmarks/scale_exact.py --sharded --nodes 10000 --out results/scale
 
 Sharded over processes, gradients are compared with those of one process, in float32 and float64,
 and the bytes that the loopback device carried with a formula: every gather of N rows brings each of
@@ -219,7 +219,7 @@ def main() -> None:
     settings = {"features": NUM_FEATURES, "hidden": HIDDEN, "rank": RANK, "repeats": args.repeats}
     if args.sharded:
         sharded = measure_sharded(args.nodes[-1], args.repeats)
-        write_json(args.out / "sharded.json", settings, sharded)
+        write_json(args.out / f"sharded-{args.nodes[-1]}.json", settings, sharded)
         columns = ("processes", "dtype", "gradient_error", "seconds", "loopback_bytes_a_rank")
         rows = sharded["rows"]
         assert isinstance(rows, list)

@@ -62,18 +62,21 @@ def exact_steps(results: Path) -> str:
 
 def sharded(results: Path) -> str:
     """Return what processes share, and how far they are from one."""
-    lines = [("processes", "", "error of gradients", "a step", "bytes received", "by the formula")]
-    for row in recorded(results / "scale/sharded.json")["rows"]:
-        lines.append(
-            (
-                str(row["processes"]),
-                row["dtype"],
-                f"{row['gradient_error']:.0e}" if row["processes"] > 1 else "",
-                f"{row['seconds']:.2f} s",
-                f"{row['loopback_bytes_a_rank'] / 1e6:.2f} MB",
-                f"{row['formula_bytes_a_rank'] / 1e6:.2f} MB",
+    head = ("nodes", "", "processes", "error of gradients", "a step", "received", "by the formula")
+    lines = [head]
+    for nodes in (4_000, 10_000):
+        for row in recorded(results / f"scale/sharded-{nodes}.json")["rows"]:
+            lines.append(
+                (
+                    f"{nodes:,}",
+                    row["dtype"],
+                    str(row["processes"]),
+                    f"{row['gradient_error']:.0e}" if row["processes"] > 1 else "",
+                    f"{row['seconds']:.2f} s",
+                    f"{row['loopback_bytes_a_rank'] / 1e6:.2f} MB",
+                    f"{row['formula_bytes_a_rank'] / 1e6:.2f} MB",
+                )
             )
-        )
     return markdown(lines)
 
 
