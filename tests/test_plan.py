@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from jlgcn._checks import available_bytes
 from jlgcn.cli import app
 from jlgcn.nn import learner
-from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, Calibration, Plan, available_bytes, plan
+from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, Calibration, Plan, plan
 
 RESULTS = Path(__file__).parent.parent / "results" / "scale"
 GIB = 2**30

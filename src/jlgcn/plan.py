@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from jlgcn._checks import available_bytes
 
 _GIB = 2**30
 
@@ -171,24 +171,3 @@ def plan(
         "classes of all nodes": classes,
     }
     return Plan("batches", memory, seconds, 0.0, room, c.machine)
-
-
-def available_bytes() -> float:
-    """Return the memory that this machine, or the group of processes, has left.
-
-    Cost: two small files.
-
-    Example:
-        >>> available_bytes() > 0
-        True
-    """
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        left = float(lines["MemAvailable"].split()[0]) * 1024
-    else:
-        left = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and limit.read_text().strip().isdigit():
-        left = min(left, float(limit.read_text()))
-    return left
