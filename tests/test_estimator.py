@@ -357,3 +357,11 @@ def test_new_papers_of_cora_are_classified_nearly_as_well_as_those_that_were_the
         predicted = model.predict(x[new], across)
         differences.append((predicted == y[new]).mean() - (together[new] == y[new]).mean())
     assert np.mean(differences) > -0.02
+
+
+def test_the_first_bad_number_of_sparse_features_is_named_by_row_and_column() -> None:
+    X = scipy.sparse.random(30, 6, density=0.5, format="lil", random_state=0)
+    X[7, 3] = np.nan
+    X[20, 1] = np.inf
+    with pytest.raises(ValueError, match=r"entry \(7, 3\) is nan; fill in or leave out"):
+        JLGCNClassifier().fit(X.tocsr(), np.arange(30) % 2)

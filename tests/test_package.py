@@ -25,6 +25,7 @@ LAYERS = (
     *("scale", "recipes"),
     *(
         "saved_model",
+        "estimator_input",
         "estimator",
         "comparison",
         "report",

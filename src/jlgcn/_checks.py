@@ -122,9 +122,13 @@ def check_finite(x: Tensor, name: str = "x", remedy: str = _FILL_IN) -> None:
     if all(bool(bound.isfinite()) for bound in x.aminmax()):
         return
     first = tuple((~x.isfinite()).nonzero()[0].tolist())
-    raise ValueError(
-        f"{name} must be finite, without NaN or inf, but entry {first} is {x[first].item()}; "
-        f"{remedy}"
+    raise not_finite(name, first, x[first].item(), remedy)
+
+
+def not_finite(name: str, place: tuple[int, ...], value: float, remedy: str) -> ValueError:
+    """Return the error for a number that is NaN or infinite."""
+    return ValueError(
+        f"{name} must be finite, without NaN or inf, but entry {place} is {value}; {remedy}"
     )
 
 

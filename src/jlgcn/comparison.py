@@ -16,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 from tqdm import tqdm
 
-from jlgcn.estimator import JLGCNClassifier, is_labeled, plain_labels
+from jlgcn.estimator import JLGCNClassifier
+from jlgcn.estimator_input import is_labeled, plain_labels
 from jlgcn.nn import ClosedFormOptions
 from jlgcn.ops import SparseFeatures
 from jlgcn.train.result import mean_and_interval

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import logging
-import numbers
-import warnings
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from jlgcn._checks import check_finite, check_memory
+from jlgcn._checks import check_memory
 from jlgcn.data import FeatureScaler
 from jlgcn.data.scaling import Kind
-from jlgcn.graphs import EdgeList, SparseGraph, as_graph, strongest_edges
+from jlgcn.estimator_input import (
+    as_edges,
+    as_features,
+    as_sparse,
+    is_labeled,
+    plain_labels,
+    validated,
+    warn_of_equal_rows,
+)
+from jlgcn.graphs import EdgeList, SparseGraph, strongest_edges
 from jlgcn.nn import (
     ClosedFormJLGCN,
     ClosedFormOptions,
@@ -123,7 +129,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             graph: edges among the rows: an edge list (2, E), a matrix, or whatever
                 :func:`jlgcn.as_graph` reads; None for none.
         """
-        features, labels = self._validated(
+        features, labels = validated(
+            self,
             X,
             y=column_or_1d(plain_labels(y), warn=True),
             dtype=[np.float64, np.float32],
@@ -137,10 +144,10 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
         train = torch.from_numpy(np.flatnonzero(has_label))
         classes[train] = torch.from_numpy(codes)
-        x = _as_features(features)
-        _warn_of_equal_rows(x)
+        x = as_features(features)
+        warn_of_equal_rows(x)
         self.scaler_ = FeatureScaler.fit(x, self.scaler)
-        given = _as_sparse(graph, features.shape[0], x.dtype)
+        given = as_sparse(graph, features.shape[0], x.dtype)
         self.model_ = fit_closed_form(
             self.scaler_(x), given, classes, train, options=self._options()
         )
@@ -181,7 +188,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         x = self._scaled(X)
-        pairs = None if edges is None else _as_edges(edges, x.shape[0], len(self.transduction_))
+        pairs = None if edges is None else as_edges(edges, x.shape[0], len(self.transduction_))
         probability: NDArray[np.floating] = self.model_.predict(x, pairs).softmax(-1).numpy()
         return probability
 
@@ -309,35 +316,10 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"rows are numbered 0 to {last}, but one is {row}")
         return int(row)
 
-    def _validated(self, X: ArrayLike, **options: Any) -> Any:  # noqa: ANN401, N803
-        """Return features, and labels if there are any, as scikit-learn wants them checked.
-
-        What it says of numbers is made to name the first bad one, and what to do.
-        """
-        shape = tuple(getattr(X, "shape", ()))
-        if len(shape) == 2 and 0 in shape[1:]:
-            raise ValueError(
-                f"X has 0 feature(s) (shape={shape}) while a minimum of 1 is required.; "
-                "pass at least one column"
-            )
-        if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-            raise ValueError(
-                f"Complex data not supported: X is {X.dtype}; pass real and imaginary parts "  # type: ignore[union-attr]
-                "as columns of their own"
-            )
-        try:
-            found = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False, **options)
-        except ValueError as error:
-            raise ValueError(_with_remedy(str(error), X)) from None
-        features = found[0] if isinstance(found, tuple) else found
-        numbers = features.data if scipy.sparse.issparse(features) else features
-        check_finite(torch.from_numpy(np.array(numbers)), "X", "fill in or leave out such rows")
-        return found
-
     def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
         dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
-        features = self._validated(X, reset=False, dtype=dtype)
-        x = _as_features(features)
+        features = validated(self, X, reset=False, dtype=dtype)
+        x = as_features(features)
         # New rows are compared with those of fit, so they are held in the same way.
         must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)
         if isinstance(x, SparseFeatures) and not must_be_sparse:
@@ -348,113 +330,3 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(scaled, Tensor) and must_be_sparse:
             scaled = SparseFeatures.from_dense(scaled)
         return scaled
-
-
-def plain_labels(y: ArrayLike) -> Any:  # noqa: ANN401
-    """Return labels as an array, with -1 or, among words, "" for those that are missing."""
-    if y is None:
-        raise ValueError(
-            "requires y to be passed, but the target y is None; pass -1 for rows without a label"
-        )
-    labels = np.asarray(y)
-    if labels.dtype.kind not in "OU":
-        return labels
-    missing = [label is None or label == "" or label != label for label in labels.flat]
-    known = [
-        label for label, is_missing in zip(labels.flat, missing, strict=True) if not is_missing
-    ]
-    are_numbers = bool(known) and all(isinstance(label, numbers.Number) for label in known)
-    labels = labels.astype(object)
-    labels[np.array(missing, dtype=bool).reshape(labels.shape)] = -1 if are_numbers else ""
-    # Numbers in an array of objects, as data frames hold them, are numbers: -1 means the same.
-    return np.array(labels.tolist()) if are_numbers else labels
-
-
-def is_labeled(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows of :func:`plain_labels` have one."""
-    has_label: NDArray[np.bool_] = labels != ("" if labels.dtype.kind in "OU" else -1)
-    return has_label
-
-
-def _with_remedy(message: str, x: Any) -> str:  # noqa: ANN401
-    """Return what scikit-learn says of features, with what to do about it."""
-    if "is expecting" in message:
-        return f"{message} Pass the columns of fit, in their order"
-    if message.startswith("Input y"):
-        return f"{message} Pass -1 for rows without a label"
-    if "sample" in message and "minimum" in message:
-        return f"{message} Pass rows without a label, too: they are learned from"
-    for place, entry in np.ndenumerate(np.asarray(x, dtype=object)):
-        if isinstance(entry, str):
-            try:
-                float(entry)
-            except ValueError:
-                return (
-                    f"X must be of numbers, but entry {place} is {entry!r}; turn categories into "
-                    "columns of 0 and 1, and text into counts of words"
-                )
-    return message
-
-
-def _warn_of_equal_rows(x: Tensor | SparseFeatures) -> None:
-    if isinstance(x, Tensor) and bool((x == x[0]).all()):
-        warnings.warn(
-            "all rows of X are equal, so that nothing can be learned from features; pass columns "
-            "that differ",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
-    if scipy.sparse.issparse(features):
-        return SparseFeatures.from_scipy(features)
-    return torch.from_numpy(np.array(features))  # a copy: what is given may be read-only
-
-
-def _as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | None:  # noqa: ANN401
-    if graph is None:
-        return None
-    try:
-        found = as_graph(graph, num_nodes, dtype=dtype)
-    except ValueError as error:
-        if "are needed" not in str(error):
-            raise
-        raise ValueError(
-            f"{error}. Where rows are split, as in cross_val_score, a graph of all rows cannot be "
-            "used; jlgcn.compare hides labels instead of rows"
-        ) from None
-    if isinstance(found, SparseGraph):
-        return None if found.has_no_edges else found
-    dense = found.to_dense()
-    index = dense.nonzero().mT.contiguous()
-    return SparseGraph(index, dense[index[0], index[1]], num_nodes)
-
-
-def _as_edges(edges: ArrayLike, num_new: int, num_old: int) -> Tensor:
-    given = np.asarray(edges)
-    if given.ndim != 2 or given.shape[0] != 2:
-        raise ValueError(
-            f"edges must have the shape (2, edges), but it is {given.shape}; the first row counts "
-            "new rows, the second those of fit"
-        )
-    if given.dtype.kind not in "iu" and given.size:
-        raise ValueError(
-            f"edges must be of integers, but they are {given.dtype}; call edges.astype(int)"
-        )
-    pairs = torch.as_tensor(given.astype(np.int64))
-    for what, index, size in (("new", pairs[0], num_new), ("old", pairs[1], num_old)):
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-            raise ValueError(
-                f"edges must name {what} rows from 0 to {size - 1}, but they name "
-                f"{int(index.min())} to {int(index.max())}; the first row of edges counts new "
-                "rows, the second those of fit"
-            )
-    unique: Tensor = torch.unique(pairs, dim=1)
-    if unique.shape[1] < pairs.shape[1]:
-        warnings.warn(
-            f"{pairs.shape[1] - unique.shape[1]} edges are listed more than once; they are joined",
-            UserWarning,
-            stacklevel=4,
-        )
-    return unique
