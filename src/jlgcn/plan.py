@@ -93,7 +93,7 @@ class Plan:
 _REMEDIES = {
     "features": 'pack them with dtype="float16", or keep fewer of them (principal_directions)',
     "neighbours and layers": "set a smaller num_neighbors or hidden_channels, take a machine with "
-    "more memory, or set memory=math.inf to let the system page mapped files in and out",
+    "more memory, or pass memory=math.inf to fit_batches, which lets the system page mapped files",
     "libraries": "free some memory first",
     "graphs": 'set backend="knn", or jlgcn.scale.fit_batches',
     "known edges": "pass fewer edges, or use a machine with more memory",
