@@ -19,6 +19,7 @@ from torch import Tensor
 import jlgcn.train.checkpoint
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.scale import BatchConfig, PackedTable, Split, fit_batches, planted_table
 from jlgcn.train import (
     CloudTrainConfig,
     TrainConfig,
@@ -35,32 +36,51 @@ from tests.train.small import small_clouds, small_data, train_small
 EPOCHS = 40
 
 
-def train_nodes(seed: int, checkpoints: Path, answer: Path) -> None:
-    found = train_small(seed, EPOCHS, checkpoints)[1].parameter_sha256
-    answer.write_text(found)
+def train_nodes(seed: int, folder: Path) -> str:
+    return train_small(seed, EPOCHS, folder / "checkpoints")[1].parameter_sha256
 
 
-def train_clouds(seed: int, checkpoints: Path, answer: Path) -> None:
+def train_clouds(seed: int, folder: Path) -> str:
     config = CloudTrainConfig(epochs=4, num_points=16, batch_size=8, lr=0.01)
     _, result = fit_clouds(
         small_classifier,
         small_clouds(),
         config,
         seed=seed,
-        checkpoints=checkpoints,
+        checkpoints=folder / "checkpoints",
         checkpoint_seconds=0,
     )
-    answer.write_text(result.parameter_sha256)
+    return result.parameter_sha256
 
 
-TRAINERS = {"nodes": train_nodes, "clouds": train_clouds}
+def train_batches(seed: int, folder: Path) -> str:
+    rows = folder.parent / "planted"
+    packed = PackedTable(rows / "packed") if rows.exists() else planted_table(rows, 300)[0]
+    _, _, result = fit_batches(
+        lambda: JLGCN(8, 16, 3, rank=3, options="paper"),
+        packed,
+        Split.of(packed.y, num_train=60, num_val=60),
+        # Above any recall there is: every epoch builds a table, and may be killed there.
+        BatchConfig(epochs=8, batch_size=30, num_neighbors=5, min_recall=2.0),
+        folder=folder,
+        seed=seed,
+        checkpoint_seconds=0,
+    )
+    return result.parameter_sha256
 
 
-def trained(kind: str, seed: int, checkpoints: Path) -> tuple[str, float]:
+TRAINERS = {"nodes": train_nodes, "clouds": train_clouds, "batches": train_batches}
+
+
+def train_to_the_end(kind: str, seed: int, folder: Path, answer: Path) -> None:
+    answer.write_text(TRAINERS[kind](seed, folder))
+
+
+def trained(kind: str, seed: int, folder: Path) -> tuple[str, float]:
     """Return the hash of a run that nothing happens to, and the seconds it takes."""
-    answer = checkpoints.with_suffix(".answer")
+    answer = folder.with_suffix(".answer")
     start = time.perf_counter()
-    with forked(TRAINERS[kind], seed, checkpoints, answer) as process:
+    with forked(train_to_the_end, kind, seed, folder, answer) as process:
         assert wait(process, 120) == 0
     return answer.read_text(), time.perf_counter() - start
 
@@ -72,29 +92,29 @@ def uninterrupted(kind: str, seed: int, folder: Path) -> tuple[str, float]:
 
 def kill_and_resume(index: int, folder: Path) -> dict[str, Any]:
     """Kill a run at a random time and let it go on; say when, and whether all is the same."""
-    kind, seed = ("nodes", "clouds")[index % 2], index % 6
+    kind, seed = list(TRAINERS)[index % 3], index % 6
     expected, seconds = uninterrupted(kind, seed, folder)
     chance = random.Random(index)
-    checkpoints = folder / str(index)
+    own = folder / str(index)
     kills = 0
     while kills == 0 or (kills < 3 and chance.random() < 0.3):  # some are killed again
-        with forked(TRAINERS[kind], seed, checkpoints, folder / "answer") as process:
+        with forked(train_to_the_end, kind, seed, own, folder / "answer") as process:
             time.sleep(chance.uniform(0, seconds))
             process.kill()
             code = wait(process, 30)
         assert code in (0, -signal.SIGKILL), code
         kills += code == -signal.SIGKILL
         if code == 0:  # it was too late; begin anew
-            shutil.rmtree(checkpoints)
-    found = load_checkpoint(checkpoints) if checkpoints.exists() else None
+            shutil.rmtree(own)
+    found = load_checkpoint(own / "checkpoints") if (own / "checkpoints").exists() else None
     epoch = 0 if found is None else found[1]["epoch"]
-    same = trained(kind, seed, checkpoints)[0] == expected
-    shutil.rmtree(checkpoints)
+    same = trained(kind, seed, own)[0] == expected
+    shutil.rmtree(own)
     return {"kind": kind, "kills": kills, "epoch": epoch, "same": same}
 
 
-def test_killed_runs_of_nodes_and_clouds_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    assert all(kill_and_resume(index, tmp_path)["same"] for index in range(2))
+def test_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    assert all(kill_and_resume(index, tmp_path)["same"] for index in range(len(TRAINERS)))
 
 
 @pytest.mark.nightly
@@ -107,6 +127,7 @@ def test_all_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
             "runs": len(runs),
             "same": same,
             "kills": sum(run["kills"] for run in runs),
+            "of each kind": {kind: sum(run["kind"] == kind for run in runs) for kind in TRAINERS},
             "before the first checkpoint": sum(run["epoch"] == 0 for run in runs),
         },
     )
@@ -115,10 +136,10 @@ def test_all_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 def terminate(index: int, folder: Path) -> tuple[int | None, float, bool]:
     """Send SIGTERM at a random time; return exit code, seconds, whether there is a checkpoint."""
-    kind, seed = ("nodes", "clouds")[index % 2], index % 6
+    kind, seed = list(TRAINERS)[index % 3], index % 6
     _, seconds = uninterrupted(kind, seed, folder)
-    checkpoints = folder / f"term-{index}"
-    with forked(TRAINERS[kind], seed, checkpoints, folder / "answer") as process:
+    checkpoints = folder / f"term-{index}" / "checkpoints"
+    with forked(train_to_the_end, kind, seed, checkpoints.parent, folder / "answer") as process:
         wait_for(checkpoints / "LATEST", process)
         time.sleep(random.Random(index).uniform(0, 0.6 * seconds))
         start = time.perf_counter()
@@ -167,7 +188,7 @@ def train_slowly(folder: Path) -> None:
         return model
 
     data, config = small_data(), TrainConfig(epochs=EPOCHS, lr=0.02, lr_step=20)
-    fit(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "runs")
+    fit(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "checkpoints")
 
 
 def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path) -> None:
@@ -175,10 +196,10 @@ def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path)
         wait_for(tmp_path / "slow", process)
         process.terminate()
         assert wait(process, 10) == 143
-    found = load_checkpoint(tmp_path / "runs")
+    found = load_checkpoint(tmp_path / "checkpoints")
     assert found is not None
     assert found[1]["epoch"] == 3
-    resumed, _ = trained("nodes", 0, tmp_path / "runs")
+    resumed, _ = trained("nodes", 0, tmp_path)
     assert resumed == trained("nodes", 0, tmp_path / "whole")[0]
 
 
