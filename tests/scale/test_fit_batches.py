@@ -8,24 +8,45 @@ import pytest
 import torch
 
 from jlgcn.nn import JLGCN
-from jlgcn.scale import BatchConfig, PackedTable, Split, fit_batches, planted_table, training
+from jlgcn.scale import (
+    BatchConfig,
+    Mapper,
+    PackedTable,
+    Split,
+    fit_batches,
+    planted_table,
+    training,
+)
 from jlgcn.train import FitResult
 from tests.processes import run_processes
 
 CONFIG = BatchConfig(epochs=4, batch_size=64, fanouts=(4, 4), num_neighbors=5, lr=0.05)
 
 
+def make_model() -> JLGCN:
+    return JLGCN(8, 16, 3, dropout=0.1, options="paper")
+
+
+def split_of(packed: PackedTable) -> Split:
+    return Split.of(packed.y, num_train=200, num_val=100)
+
+
 def train(
-    packed: PackedTable, folder: Path, config: BatchConfig = CONFIG, checkpoint_seconds: float = 0
+    packed: PackedTable,
+    folder: Path,
+    config: BatchConfig = CONFIG,
+    checkpoint_seconds: float = 0,
+    run_shards: Mapper | None = None,
 ) -> tuple[torch.Tensor, FitResult]:
     _, logits, result = fit_batches(
-        lambda: JLGCN(8, 16, 3, dropout=0.1, options="paper"),
+        make_model,
         packed,
-        Split.of(packed.y, num_train=200, num_val=100),
+        split_of(packed),
         config,
         folder=folder,
         seed=0,
         checkpoint_seconds=checkpoint_seconds,
+        run_shards=run_shards,
     )
     return logits, result
 
@@ -113,11 +134,10 @@ def test_a_size_that_does_not_fit_is_refused_first(
     with pytest.raises(MemoryError, match="GiB are available; free some memory"):
         train(packed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    split = Split.of(packed.y, num_train=200, num_val=100)
     _, logits, _ = fit_batches(
-        lambda: JLGCN(8, 16, 3, options="paper"),
+        make_model,
         packed,
-        split,
+        split_of(packed),
         BatchConfig(epochs=1, num_neighbors=5),
         folder=tmp_path / "run",
         seed=0,

@@ -218,12 +218,22 @@ class GraphLearner(nn.Module):
         self,
         x: Tensor,  # (*batch, N, in_channels)
         valid: Tensor | None = None,  # (*batch, N), bool
+        offset: Tensor | None = None,  # (in_channels,)
     ) -> Tensor:  # (*batch, N, rank)
-        """Return z = Rᵀf, the points between which distances are measured."""
+        """Return z = Rᵀf, the points between which distances are measured.
+
+        Distances do not depend on where points are measured from, but digits do: with None that is
+        the mean of the rows, where they lie far away. Who projects rows part by part passes one
+        `offset` for all parts.
+        """
         x = as_input(x, self.metric.weight, self.in_channels)
         if self._must_scale:
             self._scale_metric(x, valid)
-        z: Tensor = self.metric(x)
+        if offset is not None:
+            z: Tensor = self.metric(x - offset)
+            check_projection(z, x)
+            return z
+        z = self.metric(x)
         check_projection(z, x)
         if not torch.compiler.is_compiling() and not self.shares_rows and _is_far_away(z):
             # Only differences count, and those of large numbers have lost their digits.

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 
 from jlgcn.nn import JLGCN
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.scale.forward import check_options
+from jlgcn.scale.mapping import Mapper, in_turn, mapped, new_array, write_rows
 from jlgcn.scale.store import PackedTable
 from jlgcn.scale.table import NeighborTable
 
@@ -31,7 +32,7 @@ def infer(
     out: str | os.PathLike[str],
     *,
     num_layers: int | None = None,
-    progress: bool = False,
+    run: Mapper = in_turn,
 ) -> Tensor:  # (N, out_channels)
     r"""Return the logits of all nodes by the graph of a whole table, streamed through files.
 
@@ -45,7 +46,7 @@ def infer(
         table: their neighbours. Its degrees are written here, for batches to come.
         out: folder for points, features and ``logits.npy``; of the former the last layer's go.
         num_layers: layers after which to stop, for the degrees alone; None for all.
-        progress: show a bar of nodes a second and time left, where there is a terminal.
+        run: what does the chunks, :func:`jlgcn.scale.in_turn` or :func:`jlgcn.scale.over_ray`.
 
     Returns:
         Logits, as a memory map.
@@ -66,112 +67,154 @@ def infer(
     model.eval()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    work = _Inference(model, packed.folder, table.folder, folder)
+    count = len(work.bounds) - 1
     convs = list(model.convs)[:num_layers]
-    bar = tqdm(
-        total=packed.num_nodes * len(convs),
-        desc="infer",
-        unit="node",
-        unit_scale=True,
-        disable=None if progress else True,
-    )
-    degree = _map(table.folder / "degree.tmp.npy", packed.num_nodes, len(model.learners))
-    chunks = _Chunks(table)
-    x: Tensor | None = None
-    with bar:
-        for index, conv in enumerate(convs):
-            assert isinstance(conv, JLGCNConv)
-            columns = _map(folder / f"columns-{index}.npy", packed.num_nodes, conv.out_channels)
-            if conv.learns:
-                points = _map(folder / f"points-{index}.npy", packed.num_nodes, conv.learner.rank)
-            for start, stop in chunks.rows():
-                if x is None:
-                    rows = packed.chunk(start, stop)
-                else:
-                    rows = functional.leaky_relu(x[start:stop], model.negative_slope)
-                if conv.learns:
-                    points[start:stop] = conv.learner.project(rows)
-                columns[start:stop] = functional.linear(rows, conv.lin.weight)
-            if conv.learns:
-                chunks.add_layer(points, degree[:, index], model.options.min_degree)
-            if num_layers is None or index < num_layers - 1:
-                x = _map(folder / f"layer-{index}.npy", packed.num_nodes, conv.out_channels)
-                for start, stop in chunks.rows():
-                    product = chunks.product(start, stop, columns)
-                    x[start:stop] = product if conv.bias is None else product + conv.bias
-                    bar.update(stop - start)
-    if num_layers is None or num_layers >= len(model.learners):
-        os.replace(table.folder / "degree.tmp.npy", table.folder / "degree.npy")
-        table.degree = degree
+    for layer, conv in enumerate(convs):
+        assert isinstance(conv, JLGCNConv)
+        new_array(work.path("columns", layer), (packed.num_nodes, conv.out_channels))
+        if conv.learns:
+            new_array(work.path("points", layer), (packed.num_nodes, conv.learner.rank))
+            new_array(work.path("degree", layer), (packed.num_nodes, 1))
+        run(functools.partial(work.multiply, layer), count, f"layer {layer + 1}, columns")
+        if conv.learns:
+            run(functools.partial(work.sum_degrees, layer), count, f"layer {layer + 1}, degrees")
+        if num_layers is None or layer < num_layers - 1:
+            new_array(work.path("layer", layer), (packed.num_nodes, conv.out_channels))
+            run(functools.partial(work.convolve, layer), count, f"layer {layer + 1}, products")
     model.train(was_training)
-    for path in folder.glob("columns-*.npy"):
-        path.unlink()  # maps stay until they are let go
-    if num_layers is not None or x is None:
+    if num_layers is None or num_layers >= len(model.learners):
+        degrees = [mapped(work.path("degree", layer)) for layer in range(len(model.learners))]
+        _write_degrees(table, degrees)
+    if num_layers is not None:
         shutil.rmtree(folder)
         return torch.empty(0)
-    os.replace(folder / f"layer-{len(convs) - 1}.npy", folder / "logits.npy")
-    for path in (*folder.glob("points-*.npy"), *folder.glob("layer-*.npy")):
-        path.unlink()
-    return x
+    os.replace(work.path("layer", len(convs) - 1), folder / "logits.npy")
+    for name in ("columns", "points", "degree", "layer"):
+        for path in folder.glob(f"{name}-*.npy"):
+            path.unlink()
+    return mapped(folder / "logits.npy")
 
 
-class _Chunks:
-    """The rows of a table, some at a time, and the weights that layers so far give them."""
+def _write_degrees(table: NeighborTable, degrees: list[Tensor]) -> None:
+    """Write the degrees of all layers beside a table, a column each."""
+    temporary = table.folder / "degree.tmp.npy"
+    new_array(temporary, (table.num_nodes, len(degrees)))
+    for start in range(0, table.num_nodes, _CHUNK_ENTRIES):
+        rows = torch.cat([degree[start : start + _CHUNK_ENTRIES] for degree in degrees], 1)
+        write_rows(temporary, start, rows.numpy())
+    os.replace(temporary, table.folder / "degree.npy")
+    table.degree = mapped(table.folder / "degree.npy")
 
-    def __init__(self, table: NeighborTable) -> None:
-        self.table = table
-        self.points: list[Tensor] = []
-        self.scales: list[Tensor] = []
 
-    def rows(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and the last row of each chunk."""
-        start, num_nodes = 0, self.table.num_nodes
-        while start < num_nodes:
-            limit = self.table.start[start] + _CHUNK_ENTRIES
+@dataclass(frozen=True)
+class _Inference:
+    """A network over a table; every method does one chunk of rows, and depends on files alone."""
+
+    model: JLGCN
+    packed_folder: Path
+    table_folder: Path
+    folder: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the maps: whoever gets this opens them for itself.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    @functools.cached_property
+    def packed(self) -> PackedTable:
+        """The rows."""
+        return PackedTable(self.packed_folder)
+
+    @functools.cached_property
+    def table(self) -> NeighborTable:
+        """Their neighbours."""
+        return NeighborTable(self.table_folder)
+
+    @functools.cached_property
+    def bounds(self) -> list[int]:
+        """The first row of each chunk, and the number of rows."""
+        found, num_nodes = [0], self.table.num_nodes
+        while found[-1] < num_nodes:
+            limit = self.table.start[found[-1]] + _CHUNK_ENTRIES
             stop = int(torch.searchsorted(self.table.start, limit, right=True)) - 1
-            stop = min(max(stop, start + 1), num_nodes)
-            yield start, stop
-            start = stop
+            found.append(min(max(stop, found[-1] + 1), num_nodes))
+        return found
 
-    def add_layer(self, points: Tensor, degree: Tensor, min_degree: float) -> None:
-        """Find the degrees of a layer that learns a graph from these points."""
-        self.points.append(points)
-        for start, stop in self.rows():
-            _, dst, weight, loop = self._weights(start, stop)
-            degree[start:stop] = loop.index_add(0, dst, weight)
-        self.scales.append(degree.clamp(min=max(min_degree, 1e-30)).rsqrt())
+    def path(self, name: str, layer: int) -> Path:
+        """Return where a layer's numbers are."""
+        return self.folder / f"{name}-{layer}.npy"
 
-    def product(self, start: int, stop: int, columns: Tensor) -> Tensor:
-        """Return rows of the product of the last layer's graph."""
-        src, _, weight, loop = self._weights(start, stop)
+    def conv(self, layer: int) -> JLGCNConv:
+        """Return a layer."""
+        conv = self.model.convs[layer]
+        assert isinstance(conv, JLGCNConv)
+        return conv
+
+    @torch.no_grad()
+    def multiply(self, layer: int, chunk: int) -> None:
+        """Write the points of a chunk's rows, and the rows times the weights."""
+        start, stop = self.bounds[chunk : chunk + 2]
+        conv = self.conv(layer)
+        if layer == 0:
+            rows, offset = self.packed.chunk(start, stop), self.packed.offset
+        else:
+            rows = mapped(self.path("layer", layer - 1))[start:stop]
+            rows = functional.leaky_relu(rows, self.model.negative_slope)
+            offset = rows.new_zeros(rows.shape[-1])
+        if conv.learns:
+            points = conv.learner.project(rows, offset=offset)
+            write_rows(self.path("points", layer), start, points.numpy())
+        columns = functional.linear(rows, conv.lin.weight)
+        write_rows(self.path("columns", layer), start, columns.numpy())
+
+    @torch.no_grad()
+    def sum_degrees(self, layer: int, chunk: int) -> None:
+        """Write the degrees of a chunk's rows, once all points are known."""
+        start, stop = self.bounds[chunk : chunk + 2]
+        _, dst, weight, loop = self._weights(layer, start, stop, are_degrees_known=False)
+        degree = loop.index_add(0, dst, weight)
+        write_rows(self.path("degree", layer), start, degree.unsqueeze(-1).numpy())
+
+    @torch.no_grad()
+    def convolve(self, layer: int, chunk: int) -> None:
+        """Write a chunk's rows of a layer's product, once all degrees are known."""
+        start, stop = self.bounds[chunk : chunk + 2]
+        columns = mapped(self.path("columns", layer))
+        src, _, weight, loop = self._weights(layer, start, stop, are_degrees_known=True)
         size = (stop - start, self.table.num_nodes)
         crow = self.table.start[start : stop + 1] - self.table.start[start]
         rows = torch.sparse_csr_tensor(crow, src, weight, size, check_invariants=False)
-        return rows @ columns + loop.unsqueeze(-1) * columns[start:stop]
+        product = rows @ columns + loop.unsqueeze(-1) * columns[start:stop]
+        bias = self.conv(layer).bias
+        product = product if bias is None else product + bias
+        write_rows(self.path("layer", layer), start, product.numpy())
 
-    def _weights(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _weights(
+        self, layer: int, start: int, stop: int, *, are_degrees_known: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return neighbours, rows and weights of entries, and the nodes' weights with themselves.
 
         Normalised by every layer but one whose degrees are not known yet.
         """
-        first, last = int(self.table.start[start]), int(self.table.start[stop])
-        src = self.table.neighbor[first:last].long()
-        size = self.table.start[start : stop + 1].diff()
+        table = self.table
+        first, last = int(table.start[start]), int(table.start[stop])
+        src = table.neighbor[first:last].long()
+        size = table.start[start : stop + 1].diff()
         dst = torch.arange(stop - start).repeat_interleave(size)
-        given = self.table.given
-        weight = torch.zeros(last - first) if given is None else given[first:last].clone()
+        weight = (
+            torch.zeros(last - first) if table.given is None else table.given[first:last].clone()
+        )
         loop = torch.zeros(stop - start)
-        for index, z in enumerate(self.points):
-            own = z[start:stop]
-            weight += (-(z[src] - own[dst]).square().sum(-1)).exp()
+        for index in range(min(layer + 1, len(self.model.learners))):
+            z = mapped(self.path("points", index))
+            weight += (-(z[src] - z[start:stop][dst]).square().sum(-1)).exp()
             loop += 1
-            if index < len(self.scales):
-                scale = self.scales[index]
-                weight *= scale[src] * scale[start:stop][dst]
-                loop *= scale[start:stop].square()
+            if index < layer or are_degrees_known:
+                degree = mapped(self.path("degree", index)).squeeze(-1)
+                own = self._scale(degree[start:stop])
+                weight *= self._scale(degree[src]) * own[dst]
+                loop *= own.square()
         return src, dst, weight, loop
 
-
-def _map(path: Path, num_rows: int, width: int) -> Tensor:
-    """Return a new file of numbers as a tensor."""
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(num_rows, width))
-    return torch.from_numpy(array)
+    def _scale(self, degree: Tensor) -> Tensor:
+        return degree.clamp(min=max(self.model.options.min_degree, 1e-30)).rsqrt()

@@ -6,6 +6,7 @@ machines; what is packed is a cache and can be deleted.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from jlgcn._optional import require
+from jlgcn.scale.mapping import Mapper, in_turn
 
 MANIFEST = "pack.json"
 _VERSION = 1
@@ -76,6 +77,7 @@ def pack(
     rows: int = 1 << 20,
     dtype: str = "float32",
     progress: bool = False,
+    run: Mapper | None = None,
 ) -> PackPlan:
     """Write a table of Parquet files as shards of ``.npy`` files (extra ``table``).
 
@@ -91,6 +93,7 @@ def pack(
         rows: rows of a shard.
         dtype: "float32", or "float16" for half the space.
         progress: show a bar, where there is a terminal.
+        run: what packs the shards, such as :func:`jlgcn.scale.over_ray`; None packs them in turn.
 
     Cost: the time to read the source once, where its row groups are smaller than a shard; memory of
     a shard and of a row group.
@@ -119,9 +122,24 @@ def pack(
         )
     _write_text(manifest, json.dumps(asdict(plan), indent=2) + "\n")
     missing = [name for name in plan.shards if not (folder / f"{name}.npy").exists()]
-    for name in tqdm(missing, desc="pack", unit="shard", disable=None if progress else True):
-        pack_shard(plan, name, source, edges, folder)
+    run = run or functools.partial(in_turn, progress=progress)
+    run(
+        functools.partial(_pack_one, plan, missing, source, edges, folder.absolute()),
+        len(missing),
+        "pack",
+    )
     return plan
+
+
+def _pack_one(
+    plan: PackPlan,
+    names: list[str],
+    source: str | os.PathLike[str],
+    edges: str | os.PathLike[str] | None,
+    folder: Path,
+    number: int,
+) -> None:
+    pack_shard(plan, names[number], source, edges, folder)
 
 
 def pack_shard(

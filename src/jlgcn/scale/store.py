@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
+from jlgcn.scale.mapping import mapped
 from jlgcn.scale.packing import PackPlan, read_plan
 
 if TYPE_CHECKING:
     from jlgcn.scale.table import NeighborTable
+
+
+# Rows whose mean stands for that of all.
+_NUM_SPREAD = 10_000
 
 
 class PackedTable:
@@ -27,10 +32,9 @@ class PackedTable:
     Attributes:
         num_nodes: rows, N.
         num_features: features of a row.
-        num_classes: classes; 0 without labels.
-        y: the class of every row, or -1, (N,), int64.
+        num_edge_shards: shards of known edges.
 
-    Cost: a memory map for each shard; the classes are read at once, 8·N bytes.
+    Cost: a memory map for each shard; the classes are read when they are asked for, 8·N bytes.
 
     Example:
         >>> import pyarrow, pyarrow.parquet, tempfile
@@ -58,15 +62,32 @@ class PackedTable:
         self._edges = [self._map(name) for name in names if name.startswith("edges")]
         self.num_nodes = self.plan.num_rows
         self.num_features = len(self.plan.features)
-        self.y = torch.full((self.num_nodes,), -1, dtype=torch.int64)
-        if self.plan.label is not None:
-            parts = [n.replace("nodes", "classes") for n in names if n.startswith("nodes")]
-            torch.cat([self._map(name).long() for name in parts], out=self.y)
-        self.num_classes = int(self.y.max()) + 1
+        self.num_edge_shards = len(self._edges)
 
     def _map(self, name: str) -> Tensor:
-        # Copy on write: nothing is ever written, but PyTorch warns of maps that cannot be.
-        return torch.from_numpy(np.load(self.folder / f"{name}.npy", mmap_mode="c"))
+        return mapped(self.folder / f"{name}.npy")
+
+    @functools.cached_property
+    def y(self) -> Tensor:
+        """The class of every row, or -1, (N,), int64."""
+        if self.plan.label is None:
+            return torch.full((self.num_nodes,), -1, dtype=torch.int64)
+        names = [name.replace("nodes", "classes") for name in self.plan.shards]
+        return torch.cat([self._map(name).long() for name in names if name.startswith("classes")])
+
+    @functools.cached_property
+    def num_classes(self) -> int:
+        """Number of classes; 0 without labels."""
+        return int(self.y.max()) + 1
+
+    @functools.cached_property
+    def offset(self) -> Tensor:
+        """The mean of some rows, evenly spread, (num_features,), from which points are measured.
+
+        Distances do not depend on it, but all parts of a table must be measured from the same.
+        """
+        count = min(_NUM_SPREAD, self.num_nodes)
+        return self.rows(torch.arange(count) * self.num_nodes // count).mean(0)
 
     def rows(self, index: Tensor) -> Tensor:  # (M,) to (M, num_features), float32
         """Return some rows."""
@@ -88,9 +109,10 @@ class PackedTable:
             parts.append(self._shards[number][max(0, start - first) : stop - first].float())
         return torch.cat(parts)
 
-    def edges(self) -> tuple[Tensor, Tensor]:  # (2, E), int64, and (E,), float32
-        """Return all known edges and their weights."""
-        found = torch.cat([*self._edges, torch.empty(3, 0, dtype=torch.float64)], -1)
+    def edges(self, shard: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the known edges of a shard, or all, (2, E), int64, and weights, (E,), float32."""
+        shards = self._edges if shard is None else [self._edges[shard]]
+        found = torch.cat([*shards, torch.empty(3, 0, dtype=torch.float64)], -1)
         return found[:2].long(), found[2].float()
 
     def __repr__(self) -> str:

@@ -13,22 +13,17 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from jlgcn._optional import require
 from jlgcn.nn import GraphLearner
 from jlgcn.ops import nearest_neighbors
 from jlgcn.ops.knn import MAX_EXACT_ROWS
+from jlgcn.scale.candidates import SHARD_ROWS, TableSearch, cell_index, search_by_shards, with_known
+from jlgcn.scale.mapping import Mapper, mapped
 from jlgcn.scale.store import PackedTable
 
 logger = logging.getLogger(__name__)
 
 # Rows that are projected, searched or compared at a time.
 CHUNK_ROWS = 1 << 16
-
-# Rows of a cell of the index, and cells that are searched for a row. The number of cells grows with
-# N and a graph of their centres finds the nearest of them, so a search costs log N: an index of √N
-# cells would cost √N.
-_CELL_ROWS = 128
-_NUM_PROBES = 8
 
 
 class NeighborTable:
@@ -64,15 +59,14 @@ class NeighborTable:
                 f"there is no table at {folder}; build one (NeighborTable.build), or delete the "
                 "run's checkpoints to begin anew"
             )
-        self.start = torch.from_numpy(np.load(self.folder / "start.npy"))
-        self.neighbor = self._map("neighbor")
+        self.start = mapped(self.folder / "start.npy")
+        self.neighbor = mapped(self.folder / "neighbor.npy")
         has_given = (self.folder / "given.npy").exists()
-        self.given = self._map("given") if has_given else None
+        self.given = mapped(self.folder / "given.npy") if has_given else None
         has_degree = (self.folder / "degree.npy").exists()
-        self.degree = self._map("degree") if has_degree else torch.ones(self.num_nodes, 1)
-
-    def _map(self, name: str) -> Tensor:
-        return torch.from_numpy(np.load(self.folder / f"{name}.npy", mmap_mode="c"))
+        self.degree = (
+            mapped(self.folder / "degree.npy") if has_degree else torch.ones(self.num_nodes, 1)
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -94,6 +88,9 @@ class NeighborTable:
         learner: GraphLearner,
         num_neighbors: int,
         folder: str | os.PathLike[str],
+        *,
+        run: Mapper | None = None,
+        shard_rows: int = SHARD_ROWS,
     ) -> NeighborTable:
         """Search the nearest rows under a metric, unite them with known edges, write the table.
 
@@ -102,21 +99,31 @@ class NeighborTable:
             learner: the metric, of a network's first layer.
             num_neighbors: nearest rows of each, k.
             folder: where to; it is there when it is whole.
+            run: what does the search shard by shard, :func:`jlgcn.scale.in_turn` or
+                :func:`jlgcn.scale.over_ray`; None searches all rows at once, in memory.
+            shard_rows: rows of a shard.
 
-        Cost: up to 50,000 rows all pairs, 2·N²·rank FLOP; above, FAISS (extra ``ann``), N·log N.
-        Memory N·(4·rank + 20·k) bytes.
+        Cost: at once, up to 50,000 rows all pairs, 2·N²·rank FLOP; above, FAISS (extra ``ann``),
+        N·log N, and memory N·(4·rank + 20·k) bytes. By shards FAISS always, and the memory of a
+        shard; a region of rows may answer a little more than its share.
         """
         final = Path(folder)
         temporary = final.with_name(final.name + ".tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        places = _symmetric(_nearest(project(packed, learner), num_neighbors))
-        if packed.plan.num_edges:
-            places, given = _with_given(places, packed)
-            np.save(temporary / "given.npy", given)
-        np.save(temporary / "start.npy", places.indptr.astype(np.int64))
-        dtype = np.int32 if places.shape[0] < 2**31 else np.int64
-        np.save(temporary / "neighbor.npy", places.indices.astype(dtype, copy=False))
+        if run is not None:
+            scratch = final.with_name(final.name + ".shards")
+            width = min(num_neighbors, packed.num_nodes - 1)
+            search = TableSearch(packed.folder, learner, width, scratch, shard_rows)
+            search_by_shards(search, temporary, run)
+        else:
+            places = _symmetric(_nearest(project(packed, learner), num_neighbors))
+            if packed.plan.num_edges:
+                places, given = _with_given(places, packed)
+                np.save(temporary / "given.npy", given)
+            np.save(temporary / "start.npy", places.indptr.astype(np.int64))
+            dtype = np.int32 if places.shape[0] < 2**31 else np.int64
+            np.save(temporary / "neighbor.npy", places.indices.astype(dtype, copy=False))
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
         return cls(final)
@@ -150,11 +157,12 @@ class NeighborTable:
         """
         count = min(num_sampled, self.num_nodes)
         nodes = torch.arange(count) * self.num_nodes // count
-        asked = learner.project(packed.rows(nodes))
+        asked = learner.project(packed.rows(nodes), offset=packed.offset)
         width = min(num_neighbors, self.num_nodes - 1)
         best = torch.full((count, width), torch.inf)
         for start in range(0, self.num_nodes, CHUNK_ROWS):
-            z = learner.project(packed.chunk(start, min(start + CHUNK_ROWS, self.num_nodes)))
+            rows = packed.chunk(start, min(start + CHUNK_ROWS, self.num_nodes))
+            z = learner.project(rows, offset=packed.offset)
             # From differences: the weight of equal rows is 1, whatever their offset.
             distance = torch.cdist(asked, z, compute_mode="donot_use_mm_for_euclid_dist")
             here = ((nodes >= start) & (nodes < start + len(z))).nonzero().squeeze(-1)
@@ -164,7 +172,8 @@ class NeighborTable:
         found = 0.0
         for node, z in zip(nodes.tolist(), asked, strict=True):
             known = self.neighbor[self.start[node] : self.start[node + 1]].long()
-            weight = (-(learner.project(packed.rows(known)) - z).square().sum(-1)).exp()
+            near = learner.project(packed.rows(known), offset=packed.offset)
+            weight = (-(near - z).square().sum(-1)).exp()
             found += float(weight.topk(min(width, len(weight))).values.sum())
         return min(1.0, found / float((-best.square()).exp().sum().clamp(min=1e-30)))
 
@@ -175,7 +184,7 @@ def project(packed: PackedTable, learner: GraphLearner) -> Tensor:  # (N, rank)
     z = torch.empty(packed.num_nodes, learner.rank)
     for start in range(0, packed.num_nodes, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, packed.num_nodes)
-        z[start:stop] = learner.project(packed.chunk(start, stop))
+        z[start:stop] = learner.project(packed.chunk(start, stop), offset=packed.offset)
     return z
 
 
@@ -195,25 +204,11 @@ def _nearest(z: Tensor, num_neighbors: int) -> np.ndarray:
 
 
 def _search(z: Tensor, num_neighbors: int, dtype: Any) -> np.ndarray:  # noqa: ANN401
-    faiss = require("faiss", "ann", f"the search for neighbours among {z.shape[0]:,} rows")
     points = (z - z.mean(0)).numpy()
-    num_rows, rank = points.shape
-    num_cells = num_rows // _CELL_ROWS
-    # Rows drawn at random are as good centres as means of many iterations, and cost nothing.
-    drawn = np.random.default_rng(0).choice(num_rows, num_cells, replace=False)
-    centers = faiss.IndexHNSWFlat(rank, 16)
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # several threads join the centres in an order of chance
-    centers.add(np.ascontiguousarray(points[np.sort(drawn)]))
-    faiss.omp_set_num_threads(threads)
-    centers.hnsw.efSearch = 2 * _NUM_PROBES
-    index = faiss.IndexIVFFlat(centers, rank, num_cells)
-    index.is_trained = True
-    index.nprobe = _NUM_PROBES
-    index.add(points)
-    found = np.empty((num_rows, num_neighbors), dtype=dtype)
-    for start in range(0, num_rows, CHUNK_ROWS):
-        rows = np.arange(start, min(start + CHUNK_ROWS, num_rows))
+    index = cell_index(points)
+    found = np.empty((len(points), num_neighbors), dtype=dtype)
+    for start in range(0, len(points), CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(points)))
         near = index.search(points[rows], num_neighbors + 1)[1]
         is_self = near == rows[:, None]
         is_self[:, -1] |= ~is_self.any(1)  # equal rows came first: drop the farthest
@@ -252,13 +247,4 @@ def _with_given(places: Any, packed: PackedTable) -> tuple[Any, np.ndarray]:  # 
     (row, col), weight = packed.edges()
     forward = scipy.sparse.coo_array((weight.numpy(), (row.numpy(), col.numpy())), places.shape)
     edges = _without_loops(forward.tocsr())
-    edges = edges.maximum(edges.T.tocsr()).tocoo()
-    known = scipy.sparse.csr_array((np.ones(edges.nnz, dtype=bool), edges.coords), places.shape)
-    both = (places + known).tocsr()
-    both.sort_indices()
-    numbers = scipy.sparse.csr_array(
-        (np.arange(1, both.nnz + 1), both.indices, both.indptr), both.shape
-    )
-    given = np.zeros(both.nnz, dtype=np.float32)
-    given[np.asarray(numbers[edges.coords]).reshape(-1) - 1] = edges.data
-    return both, given
+    return with_known(places, edges.maximum(edges.T.tocsr()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shutil
@@ -23,6 +24,7 @@ from jlgcn.nn import JLGCN
 from jlgcn.plan import plan
 from jlgcn.scale.forward import BatchOutput, check_options, forward_batch
 from jlgcn.scale.inference import infer
+from jlgcn.scale.mapping import Mapper, in_turn
 from jlgcn.scale.sampler import table_loader
 from jlgcn.scale.store import PackedTable
 from jlgcn.scale.table import NeighborTable
@@ -110,6 +112,7 @@ def fit_batches(
     memory: float | None = None,
     checkpoint_seconds: float = 120.0,
     progress: bool = False,
+    run_shards: Mapper | None = None,
 ) -> tuple[JLGCN, Tensor, FitResult]:
     """Train a network on batches, and return it with the logits of all nodes.
 
@@ -130,6 +133,8 @@ def fit_batches(
             size: mapped files count, and the system may take them back.
         checkpoint_seconds: time between two checkpoints.
         progress: show a bar with nodes a second and time left, where there is a terminal.
+        run_shards: what builds tables and infers, shard by shard, :func:`jlgcn.scale.in_turn` or
+            :func:`jlgcn.scale.over_ray`; None builds tables in memory.
 
     Returns:
         The network as validation selected it; logits of all nodes, (N, classes), by the whole table
@@ -172,7 +177,7 @@ def fit_batches(
     identity = {"config": _plain(config), "seed": seed, "nodes": packed.num_nodes}
     identity["files"] = [list(file) for file in packed.plan.files]
     run.resume(path / "checkpoints", identity)
-    trained = _Training(run, packed, split, config, path, seed, progress)
+    trained = _Training(run, packed, split, config, path, seed, progress, run_shards)
     trained.prepare()
     run_epochs(
         run,
@@ -188,7 +193,7 @@ def fit_batches(
     table = NeighborTable(trained.table_folder(int(run.history[run.best.epoch]["table"])))
     with _first_process() as is_first:
         if is_first:
-            infer(model, packed, table, path / "inferred", progress=progress)
+            infer(model, packed, table, path / "inferred", run=trained.run_chunks)
     logits = torch.from_numpy(np.load(path / "inferred" / "logits.npy", mmap_mode="c"))
     is_right = logits[split.test].argmax(-1) == packed.y[split.test]
     return model, logits, run.result(float(is_right.double().mean()))
@@ -218,8 +223,11 @@ class _Training:
         folder: Path,
         seed: int,
         progress: bool,
+        run_shards: Mapper | None,
     ) -> None:
         self.run = run
+        self.run_shards = run_shards
+        self.run_chunks = run_shards or functools.partial(in_turn, progress=progress)
         self.packed = packed
         self.split = split
         self.config = config
@@ -258,7 +266,9 @@ class _Training:
         folder = self.table_folder(self.number)
         with _first_process() as is_first:
             if is_first:
-                NeighborTable.build(self.packed, learner, config.num_neighbors, folder)
+                NeighborTable.build(
+                    self.packed, learner, config.num_neighbors, folder, run=self.run_shards
+                )
         self.table = NeighborTable(folder)
         self.first_recall = self.table.recall(self.packed, learner, config.num_neighbors)
         searched = time.perf_counter()
@@ -271,7 +281,12 @@ class _Training:
             if is_first:
                 scratch = self.folder / "degrees"
                 infer(
-                    self.model, self.packed, self.table, scratch, num_layers=self.model.num_learned
+                    self.model,
+                    self.packed,
+                    self.table,
+                    scratch,
+                    num_layers=self.model.num_learned,
+                    run=self.run_chunks,
                 )
         self.table = NeighborTable(folder)
         logger.info(
