@@ -80,6 +80,60 @@ def sharded(results: Path) -> str:
     return markdown(lines)
 
 
+def over_ray(results: Path) -> str:
+    """Return what became of one table, built in four ways."""
+    found = recorded(results / "scale/ray.json")
+    ways = {name: way for name, way in found.items() if isinstance(way, dict)}
+    lines = [("", "time", "recall", "hash of the table")]
+    for name, way in ways.items():
+        hashed = way["sha256"][:8]
+        lines.append((name, f"{way['seconds']:.0f} s", f"{way['recall']:.4f}", f"`{hashed}`"))
+    ratio = ways["over Ray"]["seconds"] / ways["in turn"]["seconds"]
+    rows, stores = (found[f"bytes of {what}"] / 2**20 for what in ("rows", "object stores"))
+    return markdown(lines) + (
+        f"\n\nOver Ray takes {ratio:.2f} times as long as in turn. The rows take {rows:.0f} MiB, "
+        f"the two object stores had {stores:.0f} MiB.\n"
+    )
+
+
+def ray_driver(results: Path) -> str:
+    """Return the memory of the process that asks Ray for a table."""
+    peaks = recorded(results / "scale/ray_driver.json")["peak bytes"]
+    lines = [("rows", "peak memory of the driver")]
+    lines += [(f"{int(rows):,}", f"{peak / 2**20:.0f} MiB") for rows, peak in peaks.items()]
+    return markdown(lines)
+
+
+def ray_training(results: Path) -> str:
+    """Return the parameters that processes of torchrun and of Ray end with."""
+    found = recorded(results / "scale/ray_training.json")
+    lines = [("two processes of", "time, with start", "hash of the parameters")]
+    for name in ("torchrun", "Ray"):
+        way = found[name]
+        lines.append((name, f"{way['seconds']:.0f} s", f"`{way['sha256'][:8]}`"))
+    return markdown(lines)
+
+
+def peers(results: Path) -> str:
+    """Return how long other methods take at each size, and where they stop."""
+    found = recorded(results / "scale/peers.json")
+    sizes = sorted({int(size) for method in found.values() for size in method})
+    lines = [("", *(f"{size:,} nodes" for size in sizes))]
+    for name, method in found.items():
+        cells = []
+        for size in sizes:
+            result = method.get(str(size))
+            if result is None:
+                cells.append("not tried")
+            elif "stopped" in result:
+                cells.append("out of memory")
+            else:
+                memory = result["peak bytes"] / 2**20
+                cells.append(f"{result['seconds']:.2f} s, {memory:,.0f} MiB")
+        lines.append((name, *cells))
+    return markdown(lines)
+
+
 def sampling(results: Path) -> str:
     """Return the bias of drawn neighbours by decile of degree."""
     found = recorded(results / "scale/sampling.json")

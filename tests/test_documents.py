@@ -39,11 +39,12 @@ def test_the_page_on_scale_runs_as_written(tmp_path: Path, monkeypatch: pytest.M
     words = shlex.split(command.replace("s3://bucket/items", "items"), comments=True)
     done = CliRunner().invoke(app, words[1:])
     assert done.exit_code == 0, done.output
-    (block,) = BLOCK.finditer(page)
-    (tmp_path / "page.py").write_text(block["code"])
+    code = "\n".join(block["code"] for block in BLOCK.finditer(page))
+    (tmp_path / "page.py").write_text(code)
     found = runpy.run_path("page.py")  # here, where importing PyTorch Geometric warns no more
     assert found["logits"].shape == (2000, 10)
     assert found["result"].test_accuracy > 0.3  # a tenth by chance
+    assert found["table"].num_nodes == 2000
 
 
 def test_a_wrong_output_is_noticed() -> None:
