@@ -6,13 +6,18 @@ python benchmarks/reliability.py validation --json results/reliability/validatio
 - determinism: how many of so many runs of one seed, each in a process of its own, end in the same
   bits;
 - soak: how memory grows over ten thousand steps;
-- memory: what the dense graph takes beside what it is refused by.
+- memory: what the dense graph takes beside what it is refused by;
+- coverage: what ``coverage run -m pytest`` has left in this folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -167,10 +172,25 @@ def memory(sizes: list[int]) -> dict[str, Any]:
     return found
 
 
+def coverage() -> dict[str, Any]:
+    """Return how many lines and branches tests run, of those that are not excluded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "coverage.json"
+        command = [sys.executable, "-m", "coverage", "json", "-q", "-o", str(path)]
+        subprocess.run(command, check=True)  # noqa: S603
+        totals = json.loads(path.read_text())["totals"]
+    return {
+        "percent": totals["percent_covered"],
+        "percent of lines": totals["percent_statements_covered"],
+        "percent of branches": totals["percent_branches_covered"],
+        "lines excluded": totals["excluded_lines"],
+    }
+
+
 def main() -> None:
     """Measure one of the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["validation", "determinism", "soak", "memory"])
+    parser.add_argument("what", choices=["validation", "determinism", "soak", "memory", "coverage"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--steps", type=int, default=10_000)
@@ -184,8 +204,10 @@ def main() -> None:
             results = determinism(arguments.runs)
         case "soak":
             results = soak(arguments.steps)
-        case _:
+        case "memory":
             results = memory(arguments.sizes)
+        case _:
+            results = coverage()
     print(results)
     if arguments.json is not None:
         write_json(arguments.json, {"what": arguments.what}, results)

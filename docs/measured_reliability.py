@@ -123,6 +123,9 @@ _RELIABILITY: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
         "line and branch coverage of the package",
         "at least 92 %",
         "coverage",
-        lambda found: f"{found['percent']:.1f} %",
+        lambda found: (
+            f"{found['percent of lines']:.1f} % of lines, "
+            f"{found['percent of branches']:.1f} % of branches"
+        ),
     ),
 ]

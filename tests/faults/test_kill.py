@@ -114,7 +114,7 @@ def kill_and_resume(index: int, folder: Path) -> dict[str, Any]:
 
 
 def test_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    assert all(kill_and_resume(index, tmp_path)["same"] for index in range(len(TRAINERS)))
+    assert all(kill_and_resume(index, tmp_path)["same"] for index in range(2 * len(TRAINERS)))
 
 
 @pytest.mark.nightly

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -132,27 +131,6 @@ def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
     train_small(0, 3, tmp_path)
     with pytest.raises(ValueError, match=r"are of another run.*choose another folder"):
         train_small(1, 3, tmp_path)
-
-
-@pytest.mark.usefixtures("_one_thread")
-def test_ten_of_ten_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    epochs = 150
-    chance = random.Random(0)
-    for seed in range(10):
-        folder = tmp_path / str(seed)
-        command = [sys.executable, "-m", "tests.train.small", str(seed), str(epochs), str(folder)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-            while not (folder / "LATEST").exists():
-                assert process.poll() is None
-                time.sleep(0.005)
-            time.sleep(chance.uniform(0, 0.7))
-            process.kill()
-        state = load_checkpoint(folder)
-        assert state is not None
-        assert 0 < state[1]["epoch"] < epochs, "it was too late to kill it"
-        resumed = train_small(seed, epochs, folder)[1]
-        assert resumed.parameter_sha256 == train_small(seed, epochs)[1].parameter_sha256
-        assert len(resumed.history) == epochs
 
 
 @pytest.mark.usefixtures("_one_thread")
