@@ -105,6 +105,17 @@ def test_shards_done_twice_are_the_same(packed: PackedTable, tmp_path: Path) -> 
     assert files(tmp_path / "once") == files(tmp_path / "twice")
 
 
+@pytest.mark.parametrize(("num_rows", "num_entries"), [(1, 0), (2, 2), (4, 12)])
+def test_few_rows_have_all_others(tmp_path: Path, num_rows: int, num_entries: int) -> None:
+    packed = planted_table(tmp_path, num_rows)[0]
+    euclidean = GraphLearner(8, 8, metric_init="identity")
+    for shard_rows in (1, 3):
+        found = NeighborTable.build(
+            packed, euclidean, 5, tmp_path / "found", run=in_turn, shard_rows=shard_rows
+        )
+        assert found.num_entries == num_entries
+
+
 def test_very_many_equal_rows_are_capped() -> None:
     cell = np.array([3] * 10 + [1] * 2 + [3] * 90)
     kept = _at_most(cell, 20)
