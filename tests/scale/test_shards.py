@@ -164,21 +164,19 @@ def ray() -> Iterator[ModuleType]:
 
 
 def test_over_ray_everything_is_the_same_to_the_last_bit(
-    ray: ModuleType, packed: PackedTable, tmp_path: Path
+    ray: ModuleType, packed: PackedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = packed.folder.parent / "parquet"
-    pack(source, tmp_path / "packed", label="kind", rows=1_500, run=over_ray)
-    assert files(tmp_path / "packed") == files(packed.folder)
-    tables = {
-        run.__name__: build(packed, tmp_path / run.__name__, run) for run in (in_turn, over_ray)
-    }
-    assert files(tmp_path / "in_turn") == files(tmp_path / "over_ray")
+    monkeypatch.chdir(packed.folder.parent)  # processes of Ray are elsewhere: paths are resolved
+    pack("parquet", "again", label="kind", rows=1_500, run=over_ray)
+    again = PackedTable("again")
+    assert files(again.folder) == files(packed.folder)
     torch.manual_seed(0)
     model = JLGCN(8, 16, 3, options="paper").eval()
-    logits = [
-        infer(model, packed, table, tmp_path / f"{name}-logits", run=run)
-        for (name, table), run in zip(tables.items(), (in_turn, over_ray), strict=True)
-    ]
+    logits = []
+    for run in (in_turn, over_ray):
+        table = build(again, Path(run.__name__), run)
+        logits.append(infer(model, again, table, f"{run.__name__}-logits", run=run))
+    assert files(Path("in_turn")) == files(Path("over_ray"))
     assert torch.equal(*logits)
 
 

@@ -65,7 +65,7 @@ def infer(
     check_options(model.options)
     was_training = model.training
     model.eval()
-    folder = Path(out)
+    folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     work = _Inference(model, packed.folder, table.folder, folder)
     count = len(work.bounds) - 1

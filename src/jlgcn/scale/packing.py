@@ -110,9 +110,11 @@ def pack(
         raise ValueError(f'dtype must be "float32" or "float16", but it is {dtype!r}')
     if rows < 1:
         raise ValueError(f"rows must be at least 1, but it is {rows}")
+    # A process of another machine works in another folder.
+    source, edges = _absolute(source), None if edges is None else _absolute(edges)
     files = _files(source)
     plan = _plan(source, files, label, drop, rows, dtype, edges)
-    folder = Path(out)
+    folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / MANIFEST
     if manifest.exists() and read_plan(folder) != plan:
@@ -124,7 +126,7 @@ def pack(
     missing = [name for name in plan.shards if not (folder / f"{name}.npy").exists()]
     run = run or functools.partial(in_turn, progress=progress)
     run(
-        functools.partial(_pack_one, plan, missing, source, edges, folder.absolute()),
+        functools.partial(_pack_one, plan, missing, source, edges, folder),
         len(missing),
         "pack",
     )
@@ -214,13 +216,18 @@ def read_plan(folder: str | os.PathLike[str]) -> PackPlan:
     return PackPlan(**fields)
 
 
+def _absolute(source: str | os.PathLike[str]) -> str:
+    text = os.fspath(source)
+    return text if "://" in text else str(Path(text).absolute())
+
+
 def _filesystem(source: str | os.PathLike[str]) -> tuple[Any, str]:
     filesystems = require("pyarrow.fs", "table", "reading Parquet")
-    text = os.fspath(source)
+    text = _absolute(source)
     if "://" in text:
         found: tuple[Any, str] = filesystems.FileSystem.from_uri(text)
         return found
-    return filesystems.LocalFileSystem(), str(Path(text).absolute())
+    return filesystems.LocalFileSystem(), text
 
 
 def _files(source: str | os.PathLike[str]) -> tuple[tuple[str, int, int], ...]:

@@ -94,7 +94,7 @@ def fit_over_ray(
     """
     train = require("ray.train", "ray", "training in processes of Ray")
     trainers = require("ray.train.torch", "ray", "training in processes of Ray")
-    rows, run_folder = packed.folder.absolute(), Path(folder).absolute()
+    rows, run_folder = packed.folder, Path(folder).absolute()
 
     def work() -> None:
         model, _, result = fit_batches(

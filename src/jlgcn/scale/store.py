@@ -49,7 +49,7 @@ class PackedTable:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a process of another machine works elsewhere
         self.plan: PackPlan = read_plan(folder)
         names = self.plan.shards
         missing = [name for name in names if not (self.folder / f"{name}.npy").exists()]

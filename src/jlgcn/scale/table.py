@@ -53,7 +53,7 @@ class NeighborTable:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()
         if not self.folder.is_dir():
             raise FileNotFoundError(
                 f"there is no table at {folder}; build one (NeighborTable.build), or delete the "
@@ -107,7 +107,7 @@ class NeighborTable:
         N·log N, and memory N·(4·rank + 20·k) bytes. By shards FAISS always, and the memory of a
         shard; a region of rows may answer a little more than its share.
         """
-        final = Path(folder)
+        final = Path(folder).absolute()
         temporary = final.with_name(final.name + ".tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
