@@ -107,3 +107,14 @@ def test_mistaken_edges_are_refused() -> None:
     with pytest.raises(ValueError, match="nodes are attached to one graph"):
         attach(KernelGraph(torch.randn(2, 5, 2)), 2)
     assert isinstance(attach(base, 2).new, SparseRows)
+
+
+def test_several_right_hand_sides_at_once_are_those_of_each() -> None:
+    graph = TestLearned().graph_and_matrix(())[0].detach()
+    x = torch.randn(2, 3, NUM_NODES, 4, dtype=F64)
+    for rows in (None, torch.tensor([0, NUM_OLD, NUM_NODES - 1])):
+        product = graph.matmul(x, rows)
+        assert product.shape == (2, 3, NUM_NODES if rows is None else 3, 4)
+        for i in range(2):
+            for j in range(3):
+                assert torch.equal(product[i, j], graph.matmul(x[i, j], rows))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from jlgcn import Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn.ops.knn import Search
 from jlgcn.ops.sparse import Pattern
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
 from tests.graphs.contract import NUM_NODES, GraphContract
@@ -96,6 +97,15 @@ def test_knn_joins_both_directions_and_each_node_with_itself() -> None:
     loops = {(i, i) for i in range(4)}
     assert edges == between | {(j, i) for i, j in between} | loops
     assert largest_difference(graph.to_dense(), gaussian(z, z) * (graph.to_dense() > 0)) < 1e-15
+
+
+@pytest.mark.parametrize("search", ["auto", "exact", "faiss"])
+def test_the_first_node_is_a_neighbour_like_any_other(search: Search) -> None:
+    z = torch.tensor([[0.0], [1.0], [-1.1], [5.0], [5.1]])
+    graph = knn_graph(z, 1, search=search)
+    assert graph.row(2)[0].tolist() == [0, 2]  # the first is its nearest, but not the other way
+    assert graph.row(1)[0].tolist() == [0, 1]
+    assert graph.row(0)[0].tolist() == [0, 1, 2]
 
 
 def test_knn_joins_given_edges_with_the_kernels_weight() -> None:

@@ -36,6 +36,13 @@ def test_dropout_drops_entries_and_keeps_their_mean() -> None:
     assert float(ones.value.min()) == 1
 
 
+def test_dropout_of_nothing_and_of_everything() -> None:
+    x = SparseFeatures.from_dense(bag())
+    assert x.dropout(0.0) is x
+    assert x.dropout(1.0, training=False) is x
+    assert not x.dropout(1.0).value.any()
+
+
 def test_scipy_matrices_of_any_kind() -> None:
     dense = bag()
     for kind in (scipy.sparse.csr_matrix, scipy.sparse.coo_array, scipy.sparse.csc_array):
