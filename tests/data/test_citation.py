@@ -131,6 +131,12 @@ def test_anything_but_numbers_is_refused_unrun(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_matrix_without_its_fields_is_refused() -> None:
+    content = b"\x80\x02cscipy.sparse._csr\ncsr_matrix\nq\x00)\x81q\x01."  # found by fuzzing
+    with pytest.raises(ValueError, match="not a Planetoid file"):
+        read_numbers(content)
+
+
 def test_arrays_and_lists_are_read() -> None:
     array = np.arange(6.0).reshape(2, 3)
     assert np.array_equal(read_numbers(pickle.dumps(array, protocol=3)), array)

@@ -66,6 +66,6 @@ def read_numbers(content: bytes) -> Any:  # noqa: ANN401
     """
     try:
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
-    except Exception as problem:
+        return found.matrix() if isinstance(found, _CsrParts) else found
+    except Exception as problem:  # a damaged file may raise anything, a matrix without fields too
         raise ValueError(f"not a Planetoid file: {problem}") from None
-    return found.matrix() if isinstance(found, _CsrParts) else found
