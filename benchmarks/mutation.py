@@ -29,6 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("ops", "graphs")
+#: A line for each mutant that was tried; whoever goes on tries the others.
+LINES = ROOT / "results" / "reliability" / "mutation.jsonl"
 #: A mutant that makes a test wait for ever is noticed by the clock.
 TIMEOUT_SECONDS = 300.0
 
@@ -234,7 +236,7 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--lines", type=Path, default=Path("mutation.jsonl"), help="to resume")
+    parser.add_argument("--lines", type=Path, default=LINES, help="to resume")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     files = [p for part in PARTS for p in sorted((ROOT / "src/jlgcn" / part).glob("*.py"))]
