@@ -131,6 +131,15 @@ def test_anything_but_numbers_is_refused_unrun(
     assert not list(tmp_path.iterdir())
 
 
+def test_shared_buffers_are_refused_before_anything_is_read() -> None:
+    for content in (
+        pickle.dumps(bytearray(b"abc"), protocol=5),
+        b"\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00a\x98.",  # found by fuzzing
+    ):
+        with pytest.raises(ValueError, match="belongs to protocol"):
+            read_numbers(content)
+
+
 def test_a_matrix_without_its_fields_is_refused() -> None:
     content = b"\x80\x02cscipy.sparse._csr\ncsr_matrix\nq\x00)\x81q\x01."  # found by fuzzing
     with pytest.raises(ValueError, match="not a Planetoid file"):

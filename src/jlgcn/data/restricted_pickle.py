@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import io
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "defaultdict"): collections.defaultdict,
 }
 
+# Planetoid's files have protocol 2.
+_MAX_PROTOCOL = 3
+
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
@@ -58,6 +62,20 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
+def _check_protocol(content: bytes) -> None:
+    """Refuse operations of newer protocols than the files are written in.
+
+    Among them are those on shared buffers, which in a damaged file make CPython free a buffer that
+    is still in use.
+    """
+    for operation, _, place in pickletools.genops(content):
+        if operation.proto > _MAX_PROTOCOL:
+            raise pickle.UnpicklingError(
+                f"{operation.name} at byte {place} belongs to protocol {operation.proto}; only "
+                f"protocols up to {_MAX_PROTOCOL} are read"
+            )
+
+
 def read_numbers(content: bytes) -> Any:  # noqa: ANN401
     """Return the array, sparse matrix, or dictionary of lists in a pickle.
 
@@ -65,6 +83,7 @@ def read_numbers(content: bytes) -> Any:  # noqa: ANN401
         ValueError: there is anything else in it; nothing of it has been run.
     """
     try:
+        _check_protocol(content)
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
         return found.matrix() if isinstance(found, _CsrParts) else found
     except Exception as problem:  # a damaged file may raise anything, a matrix without fields too
