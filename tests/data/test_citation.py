@@ -140,6 +140,17 @@ def test_shared_buffers_are_refused_before_anything_is_read() -> None:
             read_numbers(content)
 
 
+def test_a_small_pickle_cannot_ask_for_much_memory() -> None:
+    with pytest.raises(ValueError, match="remembers object 2147483647, more than there are"):
+        read_numbers(b"\x80\x02]r\xff\xff\xff\x7f.")  # found by fuzzing, at 23 GB
+    content = pickle.dumps(np.arange(3), protocol=3)
+    # The shape it begins with, K\x00\x85, becomes two thousand million.
+    harmful = content.replace(b"K\x00\x85", b"J\xff\xff\xff\x7f\x85", 1)
+    assert harmful != content
+    with pytest.raises(ValueError, match="begins with shape"):
+        read_numbers(harmful)
+
+
 def test_a_matrix_without_its_fields_is_refused() -> None:
     content = b"\x80\x02cscipy.sparse._csr\ncsr_matrix\nq\x00)\x81q\x01."  # found by fuzzing
     with pytest.raises(ValueError, match="not a Planetoid file"):

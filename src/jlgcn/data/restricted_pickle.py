@@ -32,6 +32,8 @@ class _CsrParts:
 def _reconstruct(cls: type, shape: tuple[int, ...], kind: bytes | str) -> np.ndarray:
     if cls is not np.ndarray:
         raise pickle.UnpicklingError(f"an array of type {cls} is not allowed")
+    if shape != (0,):  # NumPy writes this one, and sets the true one with the numbers
+        raise pickle.UnpicklingError(f"an array that begins with shape {shape} is not allowed")
     return np.ndarray(shape, np.dtype("b"))
 
 
@@ -62,17 +64,21 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
-def _check_protocol(content: bytes) -> None:
-    """Refuse operations of newer protocols than the files are written in.
+def _check_operations(content: bytes) -> None:
+    """Refuse what no Planetoid file does, and what makes CPython do harm before it finds out.
 
-    Among them are those on shared buffers, which in a damaged file make CPython free a buffer that
-    is still in use.
+    Operations on shared buffers, of newer protocols, can free a buffer that is still in use; and
+    an object that is remembered under a large number asks for memory for all smaller ones.
     """
-    for operation, _, place in pickletools.genops(content):
+    for operation, argument, place in pickletools.genops(content):
         if operation.proto > _MAX_PROTOCOL:
             raise pickle.UnpicklingError(
                 f"{operation.name} at byte {place} belongs to protocol {operation.proto}; only "
                 f"protocols up to {_MAX_PROTOCOL} are read"
+            )
+        if operation.name.endswith("PUT") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError(
+                f"{operation.name} at byte {place} remembers object {argument}, more than there are"
             )
 
 
@@ -83,7 +89,7 @@ def read_numbers(content: bytes) -> Any:  # noqa: ANN401
         ValueError: there is anything else in it; nothing of it has been run.
     """
     try:
-        _check_protocol(content)
+        _check_operations(content)
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
         return found.matrix() if isinstance(found, _CsrParts) else found
     except Exception as problem:  # a damaged file may raise anything, a matrix without fields too
