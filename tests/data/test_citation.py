@@ -131,10 +131,10 @@ def test_anything_but_numbers_is_refused_unrun(
     assert not list(tmp_path.iterdir())
 
 
-def test_shared_buffers_are_refused_before_anything_is_read() -> None:
+def test_operations_of_newer_protocols_are_refused() -> None:
     for content in (
         pickle.dumps(bytearray(b"abc"), protocol=5),
-        b"\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00a\x98.",  # found by fuzzing
+        b"\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00a\x98.",
     ):
         with pytest.raises(ValueError, match="belongs to protocol"):
             read_numbers(content)
@@ -142,7 +142,7 @@ def test_shared_buffers_are_refused_before_anything_is_read() -> None:
 
 def test_a_small_pickle_cannot_ask_for_much_memory() -> None:
     with pytest.raises(ValueError, match="remembers object 2147483647, more than there are"):
-        read_numbers(b"\x80\x02]r\xff\xff\xff\x7f.")  # found by fuzzing, at 23 GB
+        read_numbers(b"\x80\x02]r\xff\xff\xff\x7f.")
     content = pickle.dumps(np.arange(3), protocol=3)
     # The shape it begins with, K\x00\x85, becomes two thousand million.
     harmful = content.replace(b"K\x00\x85", b"J\xff\xff\xff\x7f\x85", 1)

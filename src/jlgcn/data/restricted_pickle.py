@@ -65,10 +65,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_operations(content: bytes) -> None:
-    """Refuse what no Planetoid file does, and what makes CPython do harm before it finds out.
+    """Refuse what no Planetoid file does before anything of it is done.
 
-    Operations on shared buffers, of newer protocols, can free a buffer that is still in use; and
-    an object that is remembered under a large number asks for memory for all smaller ones.
+    An object that is remembered under a large number makes CPython ask for memory for all smaller
+    ones. Operations of newer protocols (buffers, frames) are simply not needed.
     """
     for operation, argument, place in pickletools.genops(content):
         if operation.proto > _MAX_PROTOCOL:

@@ -1,5 +1,6 @@
 """Data that need not fit into memory: packed rows, neighbour tables, batches (extra ``pyg``)."""
 
+from jlgcn.scale.batch_config import BatchConfig, Split
 from jlgcn.scale.forward import BatchOutput, forward_batch
 from jlgcn.scale.inference import infer
 from jlgcn.scale.mapping import Mapper, in_turn
@@ -9,7 +10,7 @@ from jlgcn.scale.ray_engine import fit_over_ray, over_ray
 from jlgcn.scale.sampler import TableSampler, table_loader
 from jlgcn.scale.store import PackedTable, TableFeatureStore, TableGraphStore
 from jlgcn.scale.table import NeighborTable
-from jlgcn.scale.training import BatchConfig, Split, fit_batches
+from jlgcn.scale.training import fit_batches
 
 __all__ = [
     "BatchConfig",

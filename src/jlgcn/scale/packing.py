@@ -18,6 +18,14 @@ import numpy as np
 
 from jlgcn._optional import require
 from jlgcn.scale.mapping import Mapper, in_turn
+from jlgcn.scale.parquet import (
+    absolute,
+    filesystem,
+    open_parquet,
+    parquet_files,
+    row_groups,
+    rows_of,
+)
 
 MANIFEST = "pack.json"
 _VERSION = 1
@@ -111,8 +119,8 @@ def pack(
     if rows < 1:
         raise ValueError(f"rows must be at least 1, but it is {rows}")
     # A process of another machine works in another folder.
-    source, edges = _absolute(source), None if edges is None else _absolute(edges)
-    files = _files(source)
+    source, edges = absolute(source), None if edges is None else absolute(edges)
+    files = parquet_files(source)
     plan = _plan(source, files, label, drop, rows, dtype, edges)
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +183,7 @@ def pack_shard(
     stop = min(start + plan.rows, plan.num_rows)
     x = np.empty((stop - start, len(plan.features)), dtype=plan.dtype)
     y = np.full(stop - start, -1, dtype=np.int32)
-    for first, table in _rows_of(source, plan.files, start, stop, plan.features, plan.label):
+    for first, table in rows_of(source, plan.files, start, stop, plan.features, plan.label):
         here = slice(first - start, first - start + table.num_rows)
         for column, feature in enumerate(plan.features):
             x[here, column] = _numbers(table, feature, first)
@@ -216,47 +224,6 @@ def read_plan(folder: str | os.PathLike[str]) -> PackPlan:
     return PackPlan(**fields)
 
 
-def _absolute(source: str | os.PathLike[str]) -> str:
-    text = os.fspath(source)
-    return text if "://" in text else str(Path(text).absolute())
-
-
-def _filesystem(source: str | os.PathLike[str]) -> tuple[Any, str]:
-    filesystems = require("pyarrow.fs", "table", "reading Parquet")
-    text = _absolute(source)
-    if "://" in text:
-        found: tuple[Any, str] = filesystems.FileSystem.from_uri(text)
-        return found
-    return filesystems.LocalFileSystem(), text
-
-
-def _files(source: str | os.PathLike[str]) -> tuple[tuple[str, int, int], ...]:
-    """Return path, rows and bytes of every Parquet file."""
-    system, path = _filesystem(source)
-    filesystems = require("pyarrow.fs", "table", "reading Parquet")
-    info = system.get_file_info(path)
-    if info.type == filesystems.FileType.Directory:
-        below = system.get_file_info(filesystems.FileSelector(path, recursive=True))
-        found = sorted((i for i in below if i.path.endswith(".parquet")), key=lambda i: i.path)
-    else:
-        found = [info] if info.type == filesystems.FileType.File else []
-    if not found:
-        raise FileNotFoundError(
-            f"there is no Parquet file at {source}; pass a file or a folder with files that end "
-            "with .parquet"
-        )
-    return tuple((i.path, int(_open(system, i.path).metadata.num_rows), int(i.size)) for i in found)
-
-
-def _open(system: Any, path: str) -> Any:  # noqa: ANN401
-    parquet = require("pyarrow.parquet", "table", "reading Parquet")
-    arrow = require("pyarrow", "table", "reading Parquet")
-    try:
-        return parquet.ParquetFile(system.open_input_file(path))
-    except arrow.ArrowInvalid as problem:
-        raise ValueError(f"{path} cannot be read as Parquet ({problem})") from None
-
-
 def _plan(
     source: str | os.PathLike[str],
     files: tuple[tuple[str, int, int], ...],
@@ -266,8 +233,8 @@ def _plan(
     dtype: str,
     edges: str | os.PathLike[str] | None,
 ) -> PackPlan:
-    system, _ = _filesystem(source)
-    schema = _open(system, files[0][0]).schema_arrow
+    system, _ = filesystem(source)
+    schema = open_parquet(system, files[0][0]).schema_arrow
     names = list(schema.names)
     for what, name in (("label", label), *(("drop", name) for name in drop)):
         if name is not None and name not in names:
@@ -289,7 +256,7 @@ def _plan(
     classes: tuple[str, ...] = ()
     if label is not None and not kinds.is_integer(schema.field(label).type):
         classes = _class_names(source, files, label)
-    found = () if edges is None else _files(edges)
+    found = () if edges is None else parquet_files(edges)
     return PackPlan(files, features, label, classes, rows, dtype, found)
 
 
@@ -297,45 +264,11 @@ def _class_names(
     source: str | os.PathLike[str], files: tuple[tuple[str, int, int], ...], label: str
 ) -> tuple[str, ...]:
     seen: set[str] = set()
-    system, _ = _filesystem(source)
+    system, _ = filesystem(source)
     for path, _, _ in files:
-        for batch in _open(system, path).iter_batches(columns=[label]):
+        for batch in open_parquet(system, path).iter_batches(columns=[label]):
             seen |= {str(v) for v in batch.column(0).unique().to_pylist() if v not in (None, "")}
     return tuple(sorted(seen))
-
-
-def _rows_of(
-    source: str | os.PathLike[str],
-    files: tuple[tuple[str, int, int], ...],
-    start: int,
-    stop: int,
-    features: Sequence[str],
-    label: str | None,
-) -> Iterator[tuple[int, Any]]:
-    """Yield the number of the first row and a table, until all rows from start to stop are read."""
-    system, _ = _filesystem(source)
-    columns = [*features, *([label] if label else [])]
-    first = 0
-    for path, num_rows, _ in files:
-        if first < stop and first + num_rows > start:
-            yield from _groups(_open(system, path), first, start, stop, columns)
-        first += num_rows
-
-
-def _groups(
-    file: Any,  # noqa: ANN401
-    first: int,
-    start: int,
-    stop: int,
-    columns: list[str] | None,
-) -> Iterator[tuple[int, Any]]:
-    for group in range(file.metadata.num_row_groups):
-        size = file.metadata.row_group(group).num_rows
-        low, high = max(start, first), min(stop, first + size)
-        if low < high:
-            table = file.read_row_group(group, columns=columns)
-            yield low, table.slice(low - first, high - low)
-        first += size
 
 
 def _numbers(table: Any, name: str, first: int) -> np.ndarray:  # noqa: ANN401
@@ -369,11 +302,11 @@ def _edge_columns(
     edges: str | os.PathLike[str], plan: PackPlan, start: int, stop: int
 ) -> Iterator[np.ndarray]:
     """Yield both ends and the weight of edges, (3, E), float64, which counts rows to 2⁵³."""
-    system, _ = _filesystem(edges)
+    system, _ = filesystem(edges)
     first = 0
     for path, num_rows, _ in plan.edges:
         if first < stop and first + num_rows > start:
-            for row, table in _groups(_open(system, path), first, start, stop, None):
+            for row, table in row_groups(open_parquet(system, path), first, start, stop, None):
                 ends = [np.asarray(table.column(i).to_numpy(), np.float64) for i in (0, 1)]
                 weight = np.ones(table.num_rows)
                 if "weight" in table.column_names[2:]:

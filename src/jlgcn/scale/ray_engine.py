@@ -18,9 +18,10 @@ from torch import Tensor
 
 from jlgcn._optional import require
 from jlgcn.nn import JLGCN
+from jlgcn.scale.batch_config import BatchConfig, Split
 from jlgcn.scale.mapping import mapped
 from jlgcn.scale.store import PackedTable
-from jlgcn.scale.training import BatchConfig, Split, fit_batches
+from jlgcn.scale.training import fit_batches
 from jlgcn.train import FitResult
 from jlgcn.train.distributed import process_group
 
