@@ -1,6 +1,7 @@
 """One training step with exact graphs: how time and memory grow, and what processes share.
 
     python benchmarks/scale_exact.py --nodes 2000 5000 10000 20000 50000 --out results/scale
+    python benchmarks/scale_exact.py --backend knn --nodes 20000 50000 100000 --out results/scale
     python benchmarks/scale_exact.py --sharded --nodes 10000 --out results/scale
 
 Sharded over processes, gradients are compared with those of one process, in float32 and float64,
@@ -19,6 +20,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -34,12 +36,12 @@ from jlgcn.train import distribute
 NUM_FEATURES, HIDDEN, NUM_CLASSES, RANK = 64, 16, 10, 16
 
 
-def make_model() -> JLGCN:
+def make_model(backend: Literal["exact", "knn"] = "exact") -> JLGCN:
     """Return the network, with the same parameters in every process."""
     torch.manual_seed(0)
     options = replace(PRESETS["paper"], metric_init="median")
     return JLGCN(
-        NUM_FEATURES, HIDDEN, NUM_CLASSES, rank=RANK, dropout=0, options=options, backend="exact"
+        NUM_FEATURES, HIDDEN, NUM_CLASSES, rank=RANK, dropout=0, options=options, backend=backend
     )
 
 
@@ -55,8 +57,8 @@ def inputs(num_nodes: int) -> tuple[Tensor, Tensor]:
 class Step:
     """A forward pass, the loss with its regularizer, and a backward pass."""
 
-    def __init__(self, num_nodes: int) -> None:
-        self.model, (self.x, self.y) = make_model(), inputs(num_nodes)
+    def __init__(self, num_nodes: int, backend: Literal["exact", "knn"]) -> None:
+        self.model, (self.x, self.y) = make_model(backend), inputs(num_nodes)
         self.nodes = torch.arange(max(1, num_nodes // 10))
 
     def __call__(self) -> None:
@@ -67,10 +69,12 @@ class Step:
         (loss + 1e-4 * self.model.regularizer(out, self.x, probes=16)).backward()
 
 
-def time_and_peak(num_nodes: int, repeats: int) -> dict[str, object]:
+def time_and_peak(
+    num_nodes: int, repeats: int, backend: Literal["exact", "knn"]
+) -> dict[str, object]:
     """Return the seconds of steps, and by how much they raise the memory of this process."""
-    Step(64)()
-    step = Step(num_nodes)
+    Step(64, backend)()
+    step = Step(num_nodes, backend)
     Path("/proc/self/clear_refs").write_text("5")  # forget the high-water mark so far
     before = status_bytes("VmRSS")
     seconds = []
@@ -82,14 +86,16 @@ def time_and_peak(num_nodes: int, repeats: int) -> dict[str, object]:
     return {"nodes": num_nodes, "seconds": min(seconds), "all": seconds, "peak_bytes": peak}
 
 
-def measure_steps(sizes: list[int], repeats: int, threads: int) -> dict[str, object]:
+def measure_steps(
+    sizes: list[int], repeats: int, threads: int, backend: Literal["exact", "knn"]
+) -> dict[str, object]:
     """Return seconds and peak bytes of a step, and the exponents of their growth."""
     # Without this the allocator keeps freed blocks, and the peak is that of its history.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     rows = []
     for num_nodes in sizes:
         times = repeats if num_nodes <= 10_000 else 1
-        row = in_own_process(time_and_peak, num_nodes, times, num_threads=threads)
+        row = in_own_process(time_and_peak, num_nodes, times, backend, num_threads=threads)
         rows.append(row)
         print(f"{num_nodes:,} nodes: {row['seconds']:.2f} s, {row['peak_bytes']:,} B", flush=True)
     return {
@@ -208,6 +214,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[2_000, 5_000, 10_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--backend", choices=("exact", "knn"), default="exact")
     parser.add_argument("--sharded", action="store_true", help="measure processes instead")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
@@ -225,8 +232,8 @@ def main() -> None:
         assert isinstance(rows, list)
         print(table(list(columns), [[str(row[name]) for name in columns] for row in rows]))
         return
-    steps = measure_steps(args.nodes, args.repeats, args.threads)
-    write_json(args.out / "exact_step.json", settings, steps)
+    steps = measure_steps(args.nodes, args.repeats, args.threads, args.backend)
+    write_json(args.out / f"{args.backend}_step.json", settings, steps)
     print(f"time ~ N^{steps['time_exponent']:.2f}, peak ~ N^{steps['peak_exponent']:.2f}")
 
 

@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from jlgcn._checks import available_bytes
 from jlgcn.cli import app
-from jlgcn.nn import learner
-from jlgcn.plan import CALIBRATION, MAX_EXACT_NODES, Calibration, Plan, plan
+from jlgcn.plan import CALIBRATION, Calibration, Plan, plan, plan_whole_graph
+from jlgcn.plan import MAX_EXACT_NODES as LIMITS
 
 RESULTS = Path(__file__).parent.parent / "results" / "scale"
 GIB = 2**30
+MAX_EXACT_NODES = LIMITS["cpu"]
 
 
 def measured(name: str) -> Any:  # noqa: ANN401
@@ -85,8 +86,14 @@ def test_bytes_on_the_wire_are_those_that_were_counted() -> None:
             assert planned.wire == pytest.approx(row["loopback_bytes_a_rank"], rel=0.1)
 
 
-def test_the_plan_and_the_learner_change_to_neighbours_at_one_size() -> None:
-    assert learner.MAX_EXACT_NODES["cpu"] == MAX_EXACT_NODES
+def test_steps_on_whole_graphs_of_neighbours_take_what_the_plan_says() -> None:
+    for step in measured("knn_step")["steps"]:
+        planned = plan_whole_graph(step["nodes"])
+        assert planned.regime == "knn"
+        assert planned.bytes == pytest.approx(step["peak_bytes"], rel=0.2)
+    assert plan_whole_graph(20_000, num_neighbors=32).bytes == 2 * plan_whole_graph(20_000).bytes
+    assert plan_whole_graph(MAX_EXACT_NODES).regime == "exact"
+    assert plan_whole_graph(MAX_EXACT_NODES + 1).regime == "knn"
 
 
 def test_memory_is_the_sum_of_its_parts() -> None:

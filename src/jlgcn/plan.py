@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+import torch
 
 from jlgcn._checks import available_bytes
 
 _GIB = 2**30
 
-#: Up to this many nodes exact graphs are learned on a CPU, as `backend="auto"` does.
-MAX_EXACT_NODES = 5_000
+#: Up to this many nodes graphs are learned exactly, on either device; time grows as their square.
+MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Calibration:
         machine: what it was measured on.
         exact_step: seconds of a training step with exact graphs for each pair of nodes.
         exact_bytes: bytes of such a step for each node.
+        knn_bytes: bytes of a step on the whole graph for each node, with nearest neighbours.
+        knn_neighbors: neighbours of a node in that step.
         exact_columns: numbers of a node that a step gathers from other processes.
         search: seconds to find the neighbours of a million rows.
         search_exponent: how they grow with the rows.
@@ -35,6 +40,8 @@ class Calibration:
     machine: str = "2 cores of an Intel Xeon, one thread, no GPU"
     exact_step: float = 1.2e-7
     exact_bytes: float = 4.1e3
+    knn_bytes: float = 3.7e3
+    knn_neighbors: int = 16
     exact_columns: int = 117
     search: float = 41.6
     search_exponent: float = 1.18
@@ -54,7 +61,7 @@ class Plan:
     """What a size asks for; see :func:`plan`.
 
     Attributes:
-        regime: "exact", "exact over processes" or "batches".
+        regime: "exact", "exact over processes", "knn" or "batches".
         memory: bytes of each part, in each process.
         seconds: of each stage.
         wire: bytes that each process receives in a step.
@@ -96,6 +103,7 @@ _REMEDIES = {
     "more memory, or pass memory=math.inf to fit_batches, which lets the system page mapped files",
     "libraries": "free some memory first",
     "graphs": 'set backend="knn", or jlgcn.scale.fit_batches',
+    "neighbours": "set a smaller num_neighbors, or train with jlgcn.scale.fit_batches",
     "known edges": "pass fewer edges, or use a machine with more memory",
 }
 
@@ -145,7 +153,7 @@ def plan(
     c = CALIBRATION
     room = available_bytes() / num_devices if available is None else available
     libraries = {"libraries": c.base_bytes}
-    if num_nodes <= MAX_EXACT_NODES * math.sqrt(num_devices):
+    if num_nodes <= MAX_EXACT_NODES["cpu"] * math.sqrt(num_devices):
         own = num_nodes / num_devices
         memory = libraries | {
             "features": 4.0 * own * num_features,
@@ -171,3 +179,45 @@ def plan(
         "classes of all nodes": classes,
     }
     return Plan("batches", memory, seconds, 0.0, room, c.machine)
+
+
+def whole_graph_regime(num_nodes: int, device: torch.device | str) -> Literal["exact", "knn"]:
+    """Return how the graph of so many nodes is learned in one piece.
+
+    Example:
+        >>> whole_graph_regime(2_708, "cpu")
+        'exact'
+    """
+    limit = MAX_EXACT_NODES.get(torch.device(device).type, MAX_EXACT_NODES["cpu"])
+    return "exact" if num_nodes <= limit else "knn"
+
+
+def plan_whole_graph(
+    num_nodes: int, *, num_neighbors: int = 16, device: torch.device | str = "cpu"
+) -> Plan:
+    r"""Return what a step on the whole graph asks for, beside what is loaded already.
+
+    This is what ``backend="auto"`` asks: exact graphs up to :data:`MAX_EXACT_NODES`, above them
+    nearest neighbours. Memory is linear in the nodes for both, and in the neighbours.
+
+    Args:
+        num_nodes: N.
+        num_neighbors: neighbours of a node, where they are few.
+        device: where the graph would be.
+
+    Cost: none; nothing is allocated.
+
+    Example:
+        >>> plan_whole_graph(2_708).regime
+        'exact'
+        >>> plan_whole_graph(60_506).regime
+        'knn'
+    """
+    c = CALIBRATION
+    room = float(available_bytes(device))
+    if whole_graph_regime(num_nodes, device) == "exact":
+        memory = {"graphs": c.exact_bytes * num_nodes}
+        seconds = {"a step": c.exact_step * num_nodes**2}
+        return Plan("exact", memory, seconds, 0.0, room, c.machine)
+    share = num_neighbors / c.knn_neighbors
+    return Plan("knn", {"neighbours": c.knn_bytes * share * num_nodes}, {}, 0.0, room, c.machine)

@@ -8,9 +8,9 @@ import torch
 from torch.autograd import gradcheck
 from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
 
+import jlgcn.plan
 from jlgcn import KernelGraph, SparseGraph
 from jlgcn.nn import GraphLearner
-from jlgcn.nn.learner import MAX_EXACT_NODES
 from tests.brute import F64, gaussian, largest_difference, points
 
 
@@ -92,13 +92,24 @@ def test_given_edges_become_candidates() -> None:
 def test_auto_chooses_by_size_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(MAX_EXACT_NODES, "cpu", 20)
+    monkeypatch.setitem(jlgcn.plan.MAX_EXACT_NODES, "cpu", 20)
     learner = GraphLearner(3)
     with caplog.at_level(logging.INFO):
         assert isinstance(learner(torch.randn(21, 3)), SparseGraph)
         assert isinstance(learner(torch.randn(20, 3)), KernelGraph)
     assert len(caplog.messages) == 1
-    assert "learns the knn graph of 21 nodes on cpu (exact up to 20)" in caplog.messages[0]
+    assert "learns the knn graph of 21 nodes on cpu; set backend" in caplog.messages[0]
+
+
+def test_auto_refuses_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = GraphLearner(3)
+    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 2**20)
+    with pytest.raises(MemoryError, match=r"knn needs about .*for neighbours.*set a smaller num_n"):
+        learner(torch.randn(10_000, 3))
+    with pytest.raises(MemoryError, match=r"exact needs about .*for graphs.*set backend=\"knn\""):
+        learner(torch.randn(4_000, 3))
+    monkeypatch.undo()
+    assert isinstance(learner(torch.randn(4_000, 3)), KernelGraph)
 
 
 def test_edges_are_differentiable_in_features_and_metric() -> None:

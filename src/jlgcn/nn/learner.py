@@ -25,14 +25,12 @@ from jlgcn.nn.health import GraphHealth, spread_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
+from jlgcn.plan import plan_whole_graph, whole_graph_regime
 
 logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "exact", "knn", "dense"]
 BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
-
-#: Up to this many nodes "auto" learns the exact graph; its time grows with their square.
-MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 #: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
 MAX_DENSE_NODES = 512
@@ -57,9 +55,10 @@ class GraphLearner(nn.Module):
             distances are nearly 0 then, and the graph begins as one big average. "identity" is the
             Euclidean distance and needs rank = in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
-            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, and logs its choice once. "dense"
-            is exact too and holds all N × N weights: faster where rank is in the hundreds, and what
-            "auto" does with batches of graphs of up to 512 nodes.
+            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
+            what memory cannot hold (:func:`jlgcn.plan.plan_whole_graph`). "dense" is exact too and
+            holds all N × N weights: faster where rank is in the hundreds, and what "auto" does with
+            batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
 
     Shapes:
@@ -104,7 +103,7 @@ class GraphLearner(nn.Module):
         # Whether "median" has seen features; saved with the weights, which are scaled from then on.
         self.is_scaled: Tensor
         self.register_buffer("is_scaled", torch.tensor(metric_init != "median"))
-        self._has_logged = False
+        self._has_chosen = False
         self.health = GraphHealth()
         #: Whether other processes have further rows, whose points must have the same origin.
         self.shares_rows = False
@@ -260,19 +259,20 @@ class GraphLearner(nn.Module):
     def _choose_backend(self, z: Tensor) -> Backend:
         if self.backend != "auto":
             return self.backend
-        limit = MAX_EXACT_NODES.get(z.device.type, MAX_EXACT_NODES["cpu"])
-        chosen: Backend = "exact" if z.shape[-2] <= limit else "knn"
+        num_nodes, device = z.shape[-2], z.device
+        chosen: Backend = whole_graph_regime(num_nodes, device)
         if z.dim() > 2:
-            chosen = "dense" if z.shape[-2] <= MAX_DENSE_NODES else "exact"
-        if not self._has_logged and not torch.compiler.is_compiling():
-            self._has_logged = True
+            chosen = "dense" if num_nodes <= MAX_DENSE_NODES else "exact"
+        # Once, for it reads what memory is left; and before anything is allocated.
+        if not self._has_chosen and not torch.compiler.is_compiling():
+            if z.dim() == 2:
+                plan_whole_graph(num_nodes, num_neighbors=self.num_neighbors, device=device).check()
+            self._has_chosen = True
             logger.info(
-                'backend="auto" learns the %s graph of %d nodes on %s (exact up to %d); '
-                "set backend to choose",
+                'backend="auto" learns the %s graph of %d nodes on %s; set backend to choose',
                 chosen,
-                z.shape[-2],
-                z.device.type,
-                limit,
+                num_nodes,
+                device.type,
             )
         return chosen
 
