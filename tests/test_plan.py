@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from jlgcn._checks import available_bytes
+from jlgcn._checks import available_bytes, group_bytes
 from jlgcn.cli import app
 from jlgcn.plan import CALIBRATION, Calibration, Plan, plan, plan_whole_graph
 from jlgcn.plan import MAX_EXACT_NODES as LIMITS
@@ -128,3 +128,32 @@ def test_the_command_names_its_calibration_and_fails_where_nothing_fits() -> Non
     )
     assert done.exit_code == 1
     assert "needs about" in done.output
+
+
+def write_group(folder: Path, **files: int | str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(f"{value}\n")
+
+
+def test_what_is_left_is_that_of_the_narrowest_control_group(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    # The second version: the job's own group, that of its user, and a root without a limit.
+    root = tmp_path / "second"
+    job = root / "user" / "job"
+    write_group(job, memory_max="max", memory_current=90, memory_stat="inactive_file 0")
+    write_group(job.parent, memory_max=1000, memory_current=700, memory_stat="inactive_file 300")
+    own.write_text("0::/user/job\n")
+    assert group_bytes(root, own) == [600]  # cache that nobody uses is as good as free
+    write_group(job, memory_max=200, memory_current=250)
+    assert group_bytes(root, own) == [0, 600]
+    own.write_text("0::/a/path/of/the/host\n")  # as a container sees it
+    write_group(root, memory_max=500, memory_current=100, memory_stat="inactive_file 0")
+    assert group_bytes(root, own) == [400]
+    # The first version: a controller of its own, other names.
+    root = tmp_path / "first"
+    write_group(root / "memory" / "job", memory_stat="total_inactive_file 5\ncache 9")
+    write_group(root / "memory" / "job", memory_limit_in_bytes=80, memory_usage_in_bytes=30)
+    own.write_text("5:cpu,cpuacct:/\n4:memory:/job\n0::/\n")
+    assert group_bytes(root, own) == [55]
+    assert group_bytes(root, tmp_path / "no such file") == []

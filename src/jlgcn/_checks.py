@@ -265,15 +265,50 @@ def available_bytes(device: torch.device | str = "cpu") -> int:
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    group = Path("/sys/fs/cgroup")
-    if (group / "memory.max").exists():
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            used = int((group / "memory.current").read_text())
-            found.append(max(0, int(limit) - used))
+    found += group_bytes()
     if not found:
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return min(found)
+
+
+#: Where each version of control groups is, and how it calls its limit, what is used, and what of
+#: that is cache which the system takes back first.
+_GROUPS = (
+    ("", "", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_bytes(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[int]:
+    """Return what is left in each of the control groups of this process that has a limit.
+
+    Args:
+        root: where the system shows its groups.
+        own: the file that names those of this process.
+
+    Example:
+        >>> all(room >= 0 for room in group_bytes())
+        True
+    """
+    found: list[int] = []
+    names = own.read_text().splitlines() if own.exists() else []
+    for controllers, path in (name.split(":", 2)[1:] for name in names):
+        for controller, folder, limit, used, cache in _GROUPS:
+            if controller not in controllers.split(","):
+                continue
+            group = root / folder / path.lstrip("/")
+            # In a container, a path may be one of the host's: then the group is at the root.
+            for place in (group, *group.parents):
+                if not place.is_relative_to(root / folder):
+                    break
+                if (place / limit).exists() and (place / limit).read_text().strip() != "max":
+                    lines = (place / "memory.stat").read_text().splitlines()
+                    stat = dict(line.split() for line in lines)
+                    held = int((place / used).read_text()) - int(stat.get(cache, 0))
+                    found.append(max(0, int((place / limit).read_text()) - held))
+    return found
 
 
 def check_memory(needed: int, device: torch.device | str, what: str, remedy: str) -> None:
