@@ -63,7 +63,9 @@ def write_planted(
         x += 0.05 * own.standard_normal((size, num_features), dtype=np.float32)
         columns = {f"x{i}": x[:, i] for i in range(num_features)}
         table = arrow.table(columns | {"kind": (cluster % num_classes).astype(np.int32)})
-        parquet.write_table(table, Path(folder) / f"part-{number:05d}.parquet", compression="none")
+        path = Path(folder) / f"part-{number:05d}.parquet"
+        # Numbers that are all different make a dictionary as large as themselves.
+        parquet.write_table(table, path, compression="none", use_dictionary=False)
 
 
 def planted_table(
