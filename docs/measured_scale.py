@@ -49,6 +49,24 @@ def batches_side_by_side(results: Path) -> str:
     return markdown(lines)
 
 
+def out_of_core(results: Path) -> str:
+    """Return what steps on rows that memory cannot hold take."""
+    document = json.loads((results / "scale/out_of_core-100000000.json").read_text())
+    found, cap = document["results"], document["settings"]["cap_bytes"]
+    lines = [
+        (f"{found['rows']:,} rows", ""),
+        ("on disk", f"{found['bytes_on_disk'] / 1e9:.1f} GB"),
+        ("may be held, page cache included", f"{cap / GIB:.1f} GiB"),
+        ("held at most, mapped pages included", f"{found['peak_resident_bytes'] / GIB:.2f} GiB"),
+        ("of that, not mapped, at the end", f"{found['own_bytes'] / GIB:.2f} GiB"),
+        ("rows of a batch", f"{found['rows_of_a_batch']:,.0f}"),
+        ("read from disk for a batch", f"{found['bytes_read_of_a_batch'] / 2**20:.0f} MiB"),
+        ("batches a second, the first hundred", f"{found['first_hundred_per_second']:.2f}"),
+        (f"batches a second, all {found['batches']:,}", f"{found['batches_per_second']:.2f}"),
+    ]
+    return markdown(lines)
+
+
 def exact_steps(results: Path) -> str:
     """Return time and memory of a training step with exact graphs."""
     found = recorded(results / "scale/exact_step.json")

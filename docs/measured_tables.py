@@ -14,6 +14,7 @@ from measured_scale import (
     batches_side_by_side,
     exact_steps,
     knn_against_exact,
+    out_of_core,
     over_ray,
     packages_by_batches,
     peers,
@@ -111,6 +112,18 @@ def settings_compared(results: Path) -> str:
     return markdown(lines)
 
 
+def powers_compared(results: Path) -> str:
+    """Return validation accuracies on fresh splits for every power of the weights of words."""
+    path = results / "studies/closed_form_words.jsonl"
+    found: dict[tuple[str, float], list[float]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        found.setdefault((line["claim"], line["power"]), []).append(line["val_accuracy"])
+    lines = [("", "power", "validation accuracy of each split")]
+    for (claim, power), values in found.items():
+        lines.append((claim, f"{power:g}", ", ".join(f"{100 * value:.1f}" for value in values)))
+    return markdown(lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "mutants": mutants,
     "reliability": reliability,
@@ -118,10 +131,12 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "explained edges": explained_edges,
     "many rows": many_rows,
     "settings compared": settings_compared,
+    "powers compared": powers_compared,
     "suggested labels": suggested_labels,
     "batches": batches,
     "batches side by side": batches_side_by_side,
     "exact steps": exact_steps,
+    "out of core": out_of_core,
     "sharded": sharded,
     "over ray": over_ray,
     "peers": peers,

@@ -268,7 +268,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "estimator": type(self).__name__,
             "parameters": self.get_params(),
             "classes": {"dtype": str(self.classes_.dtype), "values": self.classes_.tolist()},
-            "scaler": {"kind": self.scaler_.kind, "is_count": self.scaler_.is_count},
+            "scaler": {name: getattr(self.scaler_, name) for name in ("kind", "is_count", "power")},
             "feature_names": None if names is None else names.tolist(),
         }
         write_model(Path(folder), tensors, document)

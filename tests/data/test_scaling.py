@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,9 +49,12 @@ def test_words_are_told_from_tables_by_their_number_and_zeros() -> None:
         assert FeatureScaler.fit(x).kind == kind
 
 
-def test_words_that_were_weighted_already_keep_their_weights() -> None:
-    x = torch.tensor([[0.3, 0.0, 0.0], [0.0, 0.4, 0.3]])
-    assert torch.allclose(dense(FeatureScaler.fit(x, "words")(x))[1], torch.tensor([0.0, 0.8, 0.6]))
+def test_words_that_were_weighted_already_count_by_the_root_of_their_weights() -> None:
+    x = torch.tensor([[0.3, 0.0, 0.0], [0.0, 0.64, 0.36]])
+    scaler = FeatureScaler.fit(x, "words")
+    assert torch.allclose(dense(scaler(x))[1], torch.tensor([0.0, 0.8, 0.6]))
+    as_they_are = dense(replace(scaler, power=1.0)(x))[1]
+    assert torch.allclose(as_they_are, x[1] / x[1].norm())
 
 
 def test_dates_in_seconds_are_no_constant() -> None:

@@ -18,6 +18,9 @@ KINDS: tuple[Kind, ...] = ("auto", "words", "table", "none")
 _NUM_WORDS = 100
 _SHARE_OF_ZEROS = 0.5
 
+#: What weights of words that are not counted are raised to.
+WEIGHT_POWER = 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureScaler:
@@ -27,21 +30,25 @@ class FeatureScaler:
 
     .. math:: \log_2(1 + c_{ik}) \sqrt{\log(N / (n_k + 1))}
 
-    with n_k the number of rows that have word k; numbers that are not whole have been weighted
-    already and stay. Then rows are divided by their lengths. "table" are measurements: columns are
-    shifted and divided so that each has mean 0 and variance 1, and constant ones become 0.
+    with n_k the number of rows that have word k. Numbers that are not whole have been weighted
+    already, as a rule by the logarithm of rarity itself, which lets a few rare words decide which
+    rows are near; their square root stands for them, so that rarity counts as above. Then rows are
+    divided by their lengths. "table" are measurements: columns are shifted and divided so that each
+    has mean 0 and variance 1, and constant ones become 0.
 
     Attributes:
         kind: "words", "table" or "none".
         shift: subtracted from each column, (in_channels,); 0 for words.
         scale: each column is multiplied by it, (in_channels,).
         is_count: whether words are counted.
+        power: weights of words that are not counted are raised to it.
     """
 
     kind: Kind
     shift: Tensor
     scale: Tensor
     is_count: bool = False
+    power: float = 1.0
 
     @classmethod
     def fit(cls, x: Tensor | SparseFeatures, kind: Kind = "auto") -> FeatureScaler:
@@ -69,7 +76,7 @@ class FeatureScaler:
             entries = x.value if isinstance(x, SparseFeatures) else x
             is_count = bool((entries == entries.round()).all())
             if not is_count:
-                return cls(kind, zeros, ones)
+                return cls(kind, zeros, ones, power=WEIGHT_POWER)
             num_with = x.crow_t.diff() if isinstance(x, SparseFeatures) else (x != 0).sum(0)
             rarity = (num_rows / (num_with + 1)).to(x.dtype).log()
             return cls(kind, zeros, rarity.clamp(min=0).sqrt(), True)
@@ -98,6 +105,8 @@ class FeatureScaler:
                 )
             if self.is_count:
                 sparse = sparse.map(lambda count: (1 + count).log2())
+            elif self.power != 1:
+                sparse = sparse.map(lambda weight: weight**self.power)
             sparse = sparse.scaled(torch.ones(x.shape[0], dtype=x.dtype), self.scale)
             length = sparse.square_norms().sqrt()
             return sparse.scaled(1 / length.clamp(min=1e-30), torch.ones_like(self.scale))

@@ -22,7 +22,7 @@ from jlgcn.train import FitResult, TrainConfig, fit
 from jlgcn.train.loop import peak_bytes, state_hash
 
 #: How often the method was frozen before test nodes were looked at.
-FREEZE = 1
+FREEZE = 2
 
 Ours = Literal["best", "given only", "learned only", "plain knn", "random metric", "shuffled graph"]
 Baseline = Literal["gcn", "gat", "appnp", "gcnii", "mlp", "knn-gcn", "logistic regression"]
