@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import time
 from contextlib import contextmanager
@@ -88,12 +89,12 @@ def capped(num_bytes: int) -> Iterator[Path]:
 
 
 def read_bytes() -> int:
-    """Return how much this process has read from the disk."""
-    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(lines["read_bytes"])
+    """Return how much this process, and those it has waited for, have read from the disk."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return 512 * sum(resource.getrusage(who).ru_inblock for who in whose)
 
 
-def measure(folder: Path, group: Path, num_batches: int) -> dict[str, object]:
+def measure(folder: Path, group: Path, num_batches: int, num_workers: int) -> dict[str, object]:
     """Take steps within the group, on nodes drawn from all rows."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
     packed, table = PackedTable(folder / "packed"), NeighborTable(folder / "table")
@@ -101,7 +102,9 @@ def measure(folder: Path, group: Path, num_batches: int) -> dict[str, object]:
     model = make_model(packed)
     optimizer = torch.optim.Adam(model.parameters())
     nodes = torch.randint(0, packed.num_nodes, (num_batches * BATCH_SIZE,))
-    loader = table_loader(packed, table, nodes, FANOUTS, batch_size=BATCH_SIZE)
+    loader = table_loader(
+        packed, table, nodes, FANOUTS, batch_size=BATCH_SIZE, num_workers=num_workers
+    )
     seconds: list[float] = []
     rows = 0
     before, started = read_bytes(), time.perf_counter()
@@ -142,6 +145,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1000)
     parser.add_argument("--cap", type=float, default=5.0, help="GiB that the steps may hold")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--workers", type=int, default=4, help="processes that read ahead; each waits for the disk"
+    )
     parser.add_argument("--work", type=Path, required=True, help="a folder for large files")
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
     args = parser.parse_args()
@@ -152,10 +158,13 @@ def main() -> None:
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3")
     with capped(int(args.cap * _GIB)) as group:
-        found = in_own_process(measure, folder, group, args.batches, num_threads=args.threads)
+        found = in_own_process(
+            measure, folder, group, args.batches, args.workers, num_threads=args.threads
+        )
     settings = {"features": args.features, "neighbors": NUM_NEIGHBORS, "fanouts": FANOUTS}
     settings |= {"batch_size": BATCH_SIZE, "rank": RANK, "hidden": HIDDEN, "threads": args.threads}
     settings |= {"cap_bytes": int(args.cap * _GIB), "dtype": "float16"}
+    settings |= {"workers": args.workers}
     found |= {"bytes_on_disk": on_disk}
     write_json(args.out / f"out_of_core-{args.rows}.json", settings, found)
     for name, value in found.items():

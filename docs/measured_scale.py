@@ -56,9 +56,9 @@ def out_of_core(results: Path) -> str:
     lines = [
         (f"{found['rows']:,} rows", ""),
         ("on disk", f"{found['bytes_on_disk'] / 1e9:.1f} GB"),
-        ("may be held, page cache included", f"{cap / GIB:.1f} GiB"),
-        ("held at most, mapped pages included", f"{found['peak_resident_bytes'] / GIB:.2f} GiB"),
-        ("of that, not mapped, at the end", f"{found['own_bytes'] / GIB:.2f} GiB"),
+        ("all processes may hold, page cache included", f"{cap / GIB:.1f} GiB"),
+        ("the process that trains held at most", f"{found['peak_resident_bytes'] / GIB:.2f} GiB"),
+        ("processes that read for it", str(document["settings"]["workers"])),
         ("rows of a batch", f"{found['rows_of_a_batch']:,.0f}"),
         ("read from disk for a batch", f"{found['bytes_read_of_a_batch'] / 2**20:.0f} MiB"),
         ("batches a second, the first hundred", f"{found['first_hundred_per_second']:.2f}"),

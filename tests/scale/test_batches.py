@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -232,3 +233,59 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         NeighborTable(tmp_path / "nowhere")
     with pytest.raises(NotImplementedError, match="NodeLoader, not LinkLoader"):
         TableSampler(table, [2]).sample_from_edges(None)
+
+
+def is_read_at_random(path: Path) -> list[bool]:
+    """Return, for every map of a file in this process, whether nothing is read ahead."""
+    found, is_ours = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.split()[0].count("-") == 1 and not line.split()[0].endswith(":"):
+            is_ours = line.endswith(str(path))
+        elif line.startswith("VmFlags:") and is_ours:
+            found.append("rr" in line.split())
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone shows its maps")
+def test_nothing_is_read_ahead_of_scattered_rows_where_memory_cannot_hold_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, table = planted_table(tmp_path, 60)
+    expected = packed.rows(torch.tensor([5, 50]))
+    rows, neighbor = tmp_path / "packed" / "nodes-00000.npy", table.folder / "neighbor.npy"
+    assert not any(is_read_at_random(rows))
+    assert not any(is_read_at_random(neighbor))
+    del packed, table
+    monkeypatch.setattr("jlgcn.scale.mapping.available_bytes", lambda: 100)
+    packed, table = PackedTable(tmp_path / "packed"), NeighborTable(tmp_path / "table-0")
+    assert sorted(is_read_at_random(rows)) == [False, True]  # in order, and from all over
+    assert is_read_at_random(neighbor) == [True]
+    assert torch.equal(packed.rows(torch.tensor([5, 50])), expected)
+    in_order = NeighborTable(tmp_path / "table-0", in_order=True)
+    assert sorted(is_read_at_random(neighbor)) == [False, True]
+    assert torch.equal(in_order.neighbor, table.neighbor)
+
+
+def test_tables_are_sent_to_other_processes_by_their_folders(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 60)
+    for sent in (packed, table, NeighborTable(table.folder, in_order=True)):
+        content = pickle.dumps(sent)
+        assert len(content) < 1000  # and not the rows, which may be more than memory holds
+        twin = pickle.loads(content)
+        assert repr(twin) == repr(sent)
+    assert twin.in_order
+    nodes = torch.arange(60)
+    loader = table_loader(packed, table, nodes, (3, 3), batch_size=30, num_workers=1)
+    loader.multiprocessing_context = "spawn"  # as everywhere but on Linux
+    classes = torch.cat([batch.y[:30] for batch in loader])
+    assert torch.equal(classes, packed.y)
+
+
+def test_classes_of_some_rows_are_those_of_all(tmp_path: Path) -> None:
+    write_planted(tmp_path / "rows", 50, num_features=4)
+    pack(tmp_path / "rows", tmp_path / "packed", label="kind", rows=16)
+    packed = PackedTable(tmp_path / "packed")
+    index = torch.tensor([49, 0, 15, 16, 49])
+    assert torch.equal(packed.classes(index), packed.y[index])
+    pack(tmp_path / "rows", tmp_path / "unlabelled", drop=["kind"], rows=16)
+    assert PackedTable(tmp_path / "unlabelled").classes(index).tolist() == [-1] * 5

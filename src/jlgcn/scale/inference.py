@@ -16,7 +16,7 @@ from torch.nn import functional
 from jlgcn.nn import JLGCN
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.scale.forward import check_options
-from jlgcn.scale.mapping import Mapper, in_turn, mapped, new_array, write_rows
+from jlgcn.scale.mapping import Mapper, in_turn, mapped, mapped_to_scatter, new_array, write_rows
 from jlgcn.scale.store import PackedTable
 from jlgcn.scale.table import NeighborTable
 
@@ -104,7 +104,7 @@ def _write_degrees(table: NeighborTable, degrees: list[Tensor]) -> None:
         rows = torch.cat([degree[start : start + _CHUNK_ENTRIES] for degree in degrees], 1)
         write_rows(temporary, start, rows.numpy())
     os.replace(temporary, table.folder / "degree.npy")
-    table.degree = mapped(table.folder / "degree.npy")
+    (table.degree,) = mapped_to_scatter([table.folder / "degree.npy"])
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Inference:
     @functools.cached_property
     def table(self) -> NeighborTable:
         """Their neighbours."""
-        return NeighborTable(self.table_folder)
+        return NeighborTable(self.table_folder, in_order=True)
 
     @functools.cached_property
     def bounds(self) -> list[int]:
@@ -179,7 +179,7 @@ class _Inference:
     def convolve(self, layer: int, chunk: int) -> None:
         """Write a chunk's rows of a layer's product, once all degrees are known."""
         start, stop = self.bounds[chunk : chunk + 2]
-        columns = mapped(self.path("columns", layer))
+        (columns,) = mapped_to_scatter([self.path("columns", layer)])
         src, _, weight, loop = self._weights(layer, start, stop, are_degrees_known=True)
         size = (stop - start, self.table.num_nodes)
         crow = self.table.start[start : stop + 1] - self.table.start[start]
@@ -206,11 +206,11 @@ class _Inference:
         )
         loop = torch.zeros(stop - start)
         for index in range(min(layer + 1, len(self.model.learners))):
-            z = mapped(self.path("points", index))
+            (z,) = mapped_to_scatter([self.path("points", index)])
             weight += (-(z[src] - z[start:stop][dst]).square().sum(-1)).exp()
             loop += 1
             if index < layer or are_degrees_known:
-                degree = mapped(self.path("degree", index)).squeeze(-1)
+                degree = mapped_to_scatter([self.path("degree", index)])[0].squeeze(-1)
                 own = self._scale(degree[start:stop])
                 weight *= self._scale(degree[src]) * own[dst]
                 loop *= own.square()

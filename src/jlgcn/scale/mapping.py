@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
+
+from jlgcn._checks import available_bytes
 
 
 class Mapper(Protocol):
@@ -72,6 +75,21 @@ def write_rows(path: Path, start: int, rows: np.ndarray) -> None:
 
 
 def mapped(path: Path) -> Tensor:
-    """Return a file of numbers as a tensor that is read where it is looked at."""
+    """Return a file of numbers as a tensor that is read where it is looked at, best in order."""
     # Copy on write: nothing is ever written, but PyTorch warns of maps that cannot be.
     return torch.from_numpy(np.load(path, mmap_mode="c"))
+
+
+def mapped_to_scatter(paths: Sequence[Path]) -> list[Tensor]:
+    """Return files of numbers as tensors of which rows are wanted from all over.
+
+    Where all of them fit into memory, the system may read ahead, and soon has everything. Where
+    they do not, it is told not to: for each row it would read megabytes, and drop for them what
+    is needed next.
+    """
+    arrays = [np.load(path, mmap_mode="c") for path in paths]
+    if sum(array.nbytes for array in arrays) > available_bytes():
+        for array in arrays:
+            if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+                array.base.madvise(mmap.MADV_RANDOM)
+    return [torch.from_numpy(array) for array in arrays]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
-from jlgcn.scale.mapping import mapped
+from jlgcn.scale.mapping import mapped, mapped_to_scatter
 from jlgcn.scale.packing import PackPlan, read_plan
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class PackedTable:
         num_features: features of a row.
         num_edge_shards: shards of known edges.
 
-    Cost: a memory map for each shard; the classes are read when they are asked for, 8·N bytes.
+    Cost: two memory maps for each shard, for reading in order and from all over; the classes are
+    read when they are asked for, 8·N bytes.
 
     Example:
         >>> import pyarrow, pyarrow.parquet, tempfile
@@ -58,7 +59,14 @@ class PackedTable:
                 f"{folder} has {len(missing)} shards too few, {missing[0]} among them; run the "
                 "same jlgcn pack again, which goes on where it stopped"
             )
-        self._shards = [self._map(name) for name in names if name.startswith("nodes")]
+        nodes = [name for name in names if name.startswith("nodes")]
+        self._shards = [self._map(name) for name in nodes]
+        self._scattered = mapped_to_scatter([self.folder / f"{name}.npy" for name in nodes])
+        self._classes = [
+            self._map(name.replace("nodes", "classes"))
+            for name in nodes
+            if self.plan.label is not None
+        ]
         self._edges = [self._map(name) for name in names if name.startswith("edges")]
         self.num_nodes = self.plan.num_rows
         self.num_features = len(self.plan.features)
@@ -72,8 +80,10 @@ class PackedTable:
         """The class of every row, or -1, (N,), int64."""
         if self.plan.label is None:
             return torch.full((self.num_nodes,), -1, dtype=torch.int64)
-        names = [name.replace("nodes", "classes") for name in self.plan.shards]
-        return torch.cat([self._map(name).long() for name in names if name.startswith("classes")])
+        y = torch.empty(self.num_nodes, dtype=torch.int64)
+        for part, shard in zip(y.split(self.plan.rows), self._classes, strict=True):
+            part.copy_(shard)
+        return y
 
     @functools.cached_property
     def num_classes(self) -> int:
@@ -91,14 +101,22 @@ class PackedTable:
 
     def rows(self, index: Tensor) -> Tensor:  # (M,) to (M, num_features), float32
         """Return some rows."""
-        if len(self._shards) == 1:
-            return self._shards[0].index_select(0, index).float()
-        out = torch.empty(index.shape[0], self.num_features)
+        return self._gathered(self._scattered, index).float()
+
+    def classes(self, index: Tensor) -> Tensor:  # (M,) to (M,), int64
+        """Return the classes of some rows, or -1; unlike :attr:`y`, only these are read."""
+        if not self._classes:
+            return torch.full(index.shape, -1, dtype=torch.int64)
+        return self._gathered(self._classes, index).long()
+
+    def _gathered(self, shards: list[Tensor], index: Tensor) -> Tensor:
+        if len(shards) == 1:
+            return shards[0].index_select(0, index)
+        out = shards[0].new_empty((len(index), *shards[0].shape[1:]))
         shard = index // self.plan.rows
         for number in shard.unique().tolist():
             here = (shard == number).nonzero().squeeze(-1)
-            found = self._shards[number].index_select(0, index[here] - number * self.plan.rows)
-            out.index_copy_(0, here, found.float())
+            out[here] = shards[number].index_select(0, index[here] - number * self.plan.rows)
         return out
 
     def chunk(self, start: int, stop: int) -> Tensor:  # (stop - start, num_features), float32
@@ -114,6 +132,10 @@ class PackedTable:
         shards = self._edges if shard is None else [self._edges[shard]]
         found = torch.cat([*shards, torch.empty(3, 0, dtype=torch.float64)], -1)
         return found[:2].long(), found[2].float()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the maps, which would be copied: a process that is sent this opens its own.
+        return type(self), (self.folder,)
 
     def __repr__(self) -> str:
         return f"PackedTable({self.num_nodes:,} rows, {self.num_features:,} features)"
@@ -155,7 +177,7 @@ class TableFeatureStore(FeatureStore):  # type: ignore[misc]
             case "x":
                 return self.packed.rows(index)
             case "y":
-                return self.packed.y[index]
+                return self.packed.classes(index)
             case "num_neighbors":
                 return self.table.start[index + 1] - self.table.start[index]
             case "degree":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ from jlgcn.nn import GraphLearner
 from jlgcn.ops import nearest_neighbors
 from jlgcn.ops.knn import MAX_EXACT_ROWS
 from jlgcn.scale.candidates import SHARD_ROWS, TableSearch, cell_index, search_by_shards, with_known
-from jlgcn.scale.mapping import Mapper, mapped
+from jlgcn.scale.mapping import Mapper, mapped, mapped_to_scatter
 from jlgcn.scale.store import PackedTable
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class NeighborTable:
 
     Args:
         folder: what :meth:`build` wrote.
+        in_order: it will be read from one end to the other, not from all over.
 
     Attributes:
         start: where the neighbours of each node begin, (N + 1,), int64.
@@ -52,21 +54,23 @@ class NeighborTable:
         True
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, in_order: bool = False) -> None:
         self.folder = Path(folder).absolute()
+        self.in_order = in_order
         if not self.folder.is_dir():
             raise FileNotFoundError(
                 f"there is no table at {folder}; build one (NeighborTable.build), or delete the "
                 "run's checkpoints to begin anew"
             )
-        self.start = mapped(self.folder / "start.npy")
-        self.neighbor = mapped(self.folder / "neighbor.npy")
-        has_given = (self.folder / "given.npy").exists()
-        self.given = mapped(self.folder / "given.npy") if has_given else None
-        has_degree = (self.folder / "degree.npy").exists()
-        self.degree = (
-            mapped(self.folder / "degree.npy") if has_degree else torch.ones(self.num_nodes, 1)
-        )
+        paths = {name: self.folder / f"{name}.npy" for name in ("start", "neighbor")}
+        optional = {name: self.folder / f"{name}.npy" for name in ("given", "degree")}
+        paths |= {name: path for name, path in optional.items() if path.exists()}
+        files = list(paths.values())
+        tensors = [mapped(path) for path in files] if in_order else mapped_to_scatter(files)
+        found: dict[str, Tensor] = dict(zip(paths, tensors, strict=True))
+        self.start, self.neighbor = found["start"], found["neighbor"]
+        self.given = found.get("given")
+        self.degree = found["degree"] if "degree" in found else torch.ones(self.num_nodes, 1)
 
     @property
     def num_nodes(self) -> int:
@@ -77,6 +81,10 @@ class NeighborTable:
     def num_entries(self) -> int:
         """Number of places, E; an edge counts twice."""
         return self.neighbor.shape[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the maps, which would be copied: a process that is sent this opens its own.
+        return functools.partial(type(self), in_order=self.in_order), (self.folder,)
 
     def __repr__(self) -> str:
         return f"NeighborTable({self.num_nodes:,} nodes, {self.num_entries:,} entries)"
