@@ -82,8 +82,11 @@ def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
                 is_honest = row["protocol"] == "honest"
                 _dot(axes, row, place + (0.14 if is_honest else -0.14), is_honest)
     axes.plot([], [], "o", color=_OTHERS[0], label="selected by validation, 95 % interval")
-    axes.plot([], [], "o", color=_OTHERS[0], mfc="white", label="best test epoch, 95 % interval")
-    axes.plot([], [], "|", color=_GRAY, ms=12, mew=2, label="published")
+    if any(row["protocol"] == "authors" for row in rows):
+        label = "best test epoch, 95 % interval"
+        axes.plot([], [], "o", color=_OTHERS[0], mfc="white", label=label)
+    if any(recipe.variant(name).published is not None for name in names):
+        axes.plot([], [], "|", color=_GRAY, ms=12, mew=2, label="published")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="test accuracy, %", ylim=(len(names) - 0.5, -0.5))
     axes.grid(axis="x", color="#dddddd")

@@ -45,6 +45,8 @@ figure svg { max-width: 100%; height: auto; display: block; }
 figcaption, details { color: var(--soft); font-size: .92rem; max-width: 46rem; }
 summary { cursor: pointer; }
 @media (max-width: 40rem) {
+  figure.panels { overflow-x: auto; }  /* slides sideways, and its letters can be read */
+  figure.panels svg { max-width: none; width: 36rem; }
   th, td { white-space: normal; font-size: .85rem; padding-right: .5rem; }
 }
 """
@@ -131,7 +133,7 @@ def _section(
         for line in lines
     )
     pictures = "\n".join(
-        f"<figure>{_inline(figures[name], name)}"
+        f"<figure{_kind(figures[name])}>{_inline(figures[name], name)}"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for name, caption in (
             (_anchor(recipe), _CAPTIONS.get(recipe.name.split("/")[0], "")),
@@ -165,6 +167,11 @@ def _section(
 
 def _anchor(recipe: Recipe[Any]) -> str:
     return recipe.name.replace("/", "-")
+
+
+def _kind(figure: Figure) -> str:
+    """Return the class of a figure of several panels, which are too wide for a phone."""
+    return ' class="panels"' if len(figure.axes) > 1 else ""
 
 
 def _inline(figure: Figure, name: str) -> str:
