@@ -276,6 +276,9 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("says of the estimator is wrong", edited(parameters={"depth": 3}))
     classes = {"dtype": "int64", "values": [0, 1]}
     refuses("3 classes have 2 names", edited(classes=classes))
+    refuses("kind must be one of", edited(scaler={"kind": "image", "is_count": False}))
+    for power in (0, 1e300, "2", None):
+        refuses("power must be above 0", edited(scaler={"kind": "words", "power": power}))
 
     tensors = safetensors.torch.load(content)
 

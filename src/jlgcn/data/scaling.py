@@ -50,6 +50,12 @@ class FeatureScaler:
     is_count: bool = False
     power: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, but it is {self.kind!r}")
+        if not isinstance(self.power, int | float) or not 0 < self.power <= 1:
+            raise ValueError(f"power must be above 0 and at most 1, but it is {self.power!r}")
+
     @classmethod
     def fit(cls, x: Tensor | SparseFeatures, kind: Kind = "auto") -> FeatureScaler:
         """Learn from rows how to scale.
