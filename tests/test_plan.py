@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 from jlgcn._checks import available_bytes, group_bytes
 from jlgcn.cli import app
-from jlgcn.plan import CALIBRATION, Calibration, Plan, plan, plan_whole_graph
+from jlgcn.plan import (
+    CALIBRATION,
+    Calibration,
+    Plan,
+    plan,
+    plan_whole_graph,
+    whole_graph_regime,
+)
 from jlgcn.plan import MAX_EXACT_NODES as LIMITS
 
 RESULTS = Path(__file__).parent.parent / "results" / "scale"
@@ -94,6 +101,8 @@ def test_steps_on_whole_graphs_of_neighbours_take_what_the_plan_says() -> None:
     assert plan_whole_graph(20_000, num_neighbors=32).bytes == 2 * plan_whole_graph(20_000).bytes
     assert plan_whole_graph(MAX_EXACT_NODES).regime == "exact"
     assert plan_whole_graph(MAX_EXACT_NODES + 1).regime == "knn"
+    assert whole_graph_regime(MAX_EXACT_NODES + 1, "cuda") == "exact"
+    assert whole_graph_regime(MAX_EXACT_NODES + 1, "mps") == "knn"  # not measured: as on a CPU
 
 
 def test_memory_is_the_sum_of_its_parts() -> None:
