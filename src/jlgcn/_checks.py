@@ -304,7 +304,8 @@ def group_bytes(
                 if not place.is_relative_to(root / folder):
                     break
                 if (place / limit).exists() and (place / limit).read_text().strip() != "max":
-                    lines = (place / "memory.stat").read_text().splitlines()
+                    stat_file = place / "memory.stat"  # which some sandboxes do not show
+                    lines = stat_file.read_text().splitlines() if stat_file.exists() else []
                     stat = dict(line.split() for line in lines)
                     held = int((place / used).read_text()) - int(stat.get(cache, 0))
                     found.append(max(0, int((place / limit).read_text()) - held))
