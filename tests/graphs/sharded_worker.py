@@ -19,7 +19,8 @@ def loss_and_gradients(
     given: Graph, learned: Graph, x: Tensor, target: Tensor, inputs: tuple[Tensor, ...]
 ) -> list[Tensor]:
     graph = (given + learned.normalized()).normalized()
-    loss = (graph @ x - target).square().sum() + 0.1 * learned.dirichlet(x) + graph.dirichlet(x)
+    loss = (graph @ x - target).square().sum() + 0.1 * learned.dirichlet(x)
+    loss = loss + graph.dirichlet(x + 1000)  # far from the origin, where energies cancel
     return [loss.detach(), *torch.autograd.grad(loss, inputs)]
 
 

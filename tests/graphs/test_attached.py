@@ -116,5 +116,6 @@ def test_several_right_hand_sides_at_once_are_those_of_each() -> None:
         product = graph.matmul(x, rows)
         assert product.shape == (2, 3, NUM_NODES if rows is None else 3, 4)
         for i in range(2):
+            assert torch.equal(product[i], graph.matmul(x[i], rows))
             for j in range(3):
                 assert torch.equal(product[i, j], graph.matmul(x[i, j], rows))

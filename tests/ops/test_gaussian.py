@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
 
 from jlgcn.ops import block_matmul, kernel_matmul, kernel_matrix
-from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, Method
+from jlgcn.ops.flash import flash_forward
+from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, MAX_SQUARED_NORM_FLOAT32, Method
 from jlgcn.ops.precision import without_denormals
 from tests.brute import F64, gaussian, largest_difference, points
 
@@ -117,6 +118,36 @@ def test_a_few_long_points_are_exact_and_so_are_the_others(
     # Method flash, in float32 throughout, gets the long pairs visibly wrong.
     plain = kernel_matmul(*inputs, valid, method="flash")[1]
     assert largest_difference(plain[3], expected[1][3]) > 1e-4
+
+
+@pytest.mark.parametrize(("num_long", "num_pairs"), [(0, 0), (9, 9 * 50 + 41 * 9), (11, 50 * 50)])
+def test_float64_is_paid_for_pairs_of_long_points_while_they_are_few(
+    num_long: int, num_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_float64 = []
+
+    def multiply(rows: Tensor, cols: Tensor, *rest: Tensor | None) -> tuple[Tensor, ...]:
+        if rows.dtype == F64:
+            in_float64.append(len(rows) * len(cols))
+        return flash_forward(rows, cols, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("jlgcn.ops.gaussian.flash_forward", multiply)
+    z = torch.randn(50, 3)
+    z[:num_long:2] += 400
+    z[1:num_long:2] -= 400  # so that their mean is not long itself
+    kernel_matmul(z, z, torch.randn(50, 2))
+    assert sum(in_float64) == num_pairs
+
+
+def test_a_long_point_is_exact_to_a_short_one_beside_it() -> None:
+    z = torch.randn(60, 8)
+    z[0], z[1] = 11.4, 11.7
+    is_long = (z - z.mean(0)).square().sum(-1) > MAX_SQUARED_NORM_FLOAT32
+    assert is_long.nonzero().tolist() == [[1]]
+    product, _ = kernel_matmul(z, z, torch.eye(60))
+    weight = float(gaussian(z.double(), z.double())[0, 1])
+    assert weight == pytest.approx(float(product[0, 1]), abs=2e-7)
+    assert weight == pytest.approx(float(product[1, 0]), abs=2e-7)
 
 
 @EVERY_METHOD

@@ -73,6 +73,7 @@ def test_half_precision_and_no_other_rows() -> None:
     assert nearest_neighbors(torch.randn(40, 3).bfloat16(), 4).shape == (40, 4)
     assert nearest_neighbors(torch.randn(1, 3), 4).shape == (1, 0)
     assert nearest_neighbors(torch.randn(3, 3), 4).shape == (3, 2)
+    assert nearest_neighbors(torch.randn(0, 3), 4, queries=torch.randn(2, 3)).shape == (2, 0)
 
 
 def test_many_rows_without_faiss_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
