@@ -1,23 +1,80 @@
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch_geometric.nn
 from torch_geometric.nn import GATConv, GCN2Conv, GCNConv
 
 from jlgcn import DenseGraph, SparseGraph
-from jlgcn.nn.baselines import APPNP, GAT, GCN, GCNII, MLP
+from jlgcn.nn.baselines import _NORMALIZED, APPNP, GAT, GCN, GCNII, MLP, _normalized
+from jlgcn.ops import SparseFeatures
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
 
-def test_gcn_is_two_normalised_averages() -> None:
-    model = GCN(5, 3).eval()
-    x, graph = torch.randn(4, 5), SparseGraph(EDGES, num_nodes=4)
-    a = _normalized_with_loops(graph)
+def some_graph() -> SparseGraph:
+    """Return a graph with weights, a self-loop, and a node without edges."""
+    edges = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]])
+    return SparseGraph(edges, torch.tensor([2.0, 2.0, 0.5, 0.5, 3.0]), num_nodes=4)
+
+
+def test_gcn_is_two_layers_of_pytorch_geometric() -> None:
+    model = GCN(5, 3, dropout=0.0)
+    x, graph = torch.randn(4, 5), some_graph()
     assert isinstance(model.first, GCNConv)
-    hidden = torch.relu(a @ model.first.lin(x) + model.first.bias)
-    expected = a @ model.second.lin(hidden) + model.second.bias
-    assert torch.allclose(model(x, graph), expected, atol=1e-6)
+    hidden = torch.relu(model.first(x, graph.edge_index, graph.weight))
+    same(model, model(x, graph), model.second(hidden, graph.edge_index, graph.weight))
+
+
+def test_appnp_is_pytorch_geometrics() -> None:
+    model = APPNP(5, 3, num_steps=4, restart=0.2, dropout=0.0)
+    x, graph = torch.randn(4, 5), some_graph()
+    spread = torch_geometric.nn.APPNP(4, 0.2)
+    same(model, model(x, graph), spread(model.mlp(x), graph.edge_index, graph.weight))
+
+
+def test_appnp_drops_entries_anew_in_every_step() -> None:
+    graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
+    model = APPNP(1, 1, num_steps=1, restart=0.0, dropout=0.5)
+    model.mlp = MLP(1, 1, num_layers=1, dropout=0.0)
+    model.requires_grad_(False)
+    start = model.mlp(torch.ones(2, 1))[0]
+    # A row of the average has two entries of a half, each doubled or dropped.
+    seen = {round(float(model(torch.ones(2, 1), graph)[0] / start), 3) for _ in range(50)}
+    assert seen == {0.0, 1.0, 2.0}
+
+
+def test_gcnii_is_layers_of_pytorch_geometric() -> None:
+    model = GCNII(5, 3, hidden_channels=6, num_layers=3, restart=0.2, dropout=0.0)
+    x, graph = torch.randn(4, 5), some_graph()
+    start = hidden = torch.relu(model.first(x))
+    for conv in model.convs:
+        assert isinstance(conv, GCN2Conv)
+        hidden = torch.relu(conv(hidden, start, graph.edge_index, graph.weight))
+    same(model, model(x, graph), model.last(hidden))
+
+
+def same(model: torch.nn.Module, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    weights = list(model.parameters())
+    for one, other in zip(
+        *(torch.autograd.grad(logits.square().sum(), weights) for logits in (ours, theirs)),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_a_graph_is_normalised_once_and_forgotten_with_its_last_reference() -> None:
+    graph = some_graph()
+    before = len(_NORMALIZED)
+    assert _normalized(graph) is _normalized(graph)
+    assert len(_NORMALIZED) == before + 1
+    del graph
+    gc.collect()
+    assert len(_NORMALIZED) == before
 
 
 def test_gat_of_nodes_without_edges_is_a_perceptron() -> None:
@@ -38,44 +95,30 @@ def test_a_perceptron_of_one_layer_is_linear() -> None:
     assert torch.equal(model(x), x @ lin.weight.T + lin.bias)
 
 
-def test_appnp_that_only_restarts_is_a_perceptron() -> None:
-    x, graph = torch.randn(4, 5), SparseGraph(EDGES, num_nodes=4)
-    model = APPNP(5, 3, restart=1.0).eval()
-    assert torch.allclose(model(x, graph), model.mlp(x), atol=1e-6)
-
-
-def test_appnp_without_restart_is_a_power_of_the_graph() -> None:
-    x, graph = torch.randn(4, 5), SparseGraph(EDGES, num_nodes=4)
-    model = APPNP(5, 3, num_steps=3, restart=0.0).eval()
-    power = torch.linalg.matrix_power(_normalized_with_loops(graph), 3)
-    assert torch.allclose(model(x, graph), power @ model.mlp(x), atol=1e-6)
-
-
-def test_gcnii_of_one_layer() -> None:
-    x, graph = torch.randn(4, 5), SparseGraph(EDGES, num_nodes=4)
-    model = GCNII(5, 3, hidden_channels=6, num_layers=1, restart=0.2, strength=0.5).eval()
-    conv = model.convs[0]
-    assert isinstance(conv, GCN2Conv)
-    hidden = torch.relu(model.first(x))
-    mixed = 0.8 * _normalized_with_loops(graph) @ hidden + 0.2 * hidden
-    share = torch.log(torch.tensor(1.5))
-    expected = model.last(torch.relu((1 - share) * mixed + share * mixed @ conv.weight1))
-    assert torch.allclose(model(x, graph), expected, atol=1e-6)
-
-
 def test_dropout_is_off_in_evaluation() -> None:
     x, graph = torch.randn(4, 5), SparseGraph(EDGES, num_nodes=4)
-    for model in (GCN(5, 3), GAT(5, 3), MLP(5, 3), APPNP(5, 3), GCNII(5, 3)):
-        assert not torch.equal(model(x, graph), model(x, graph))
-        model.eval()
-        assert torch.equal(model(x, graph), model(x, graph))
+    for features in (x, SparseFeatures.from_dense(x)):
+        for model in (GCN(5, 3), GAT(5, 3), MLP(5, 3), APPNP(5, 3), GCNII(5, 3)):
+            assert not torch.equal(model(features, graph), model(features, graph))
+            model.eval()
+            assert torch.equal(model(features, graph), model(features, graph))
+
+
+@pytest.mark.parametrize("make", [GCN, GAT, MLP, APPNP, GCNII])
+def test_sparse_features_give_what_dense_ones_give(make: Callable[..., torch.nn.Module]) -> None:
+    x, graph = torch.randn(4, 5).relu(), SparseGraph(EDGES, num_nodes=4)
+    model = make(5, 3, dropout=0.0)
+    names = list(model.state_dict())
+    gradients = []
+    for features in (x, SparseFeatures.from_dense(x)):
+        logits = model(features, graph)
+        weights = list(model.parameters())
+        gradients.append([logits, *torch.autograd.grad(logits.square().sum(), weights)])
+    for dense, sparse in zip(*gradients, strict=True):
+        assert torch.allclose(dense, sparse, atol=1e-5)
+    assert list(model.state_dict()) == names
 
 
 def test_a_graph_without_edges_to_list_is_refused() -> None:
     with pytest.raises(ValueError, match="need the edges of a SparseGraph, but the graph is a"):
         GCN(5, 3)(torch.randn(4, 5), DenseGraph(torch.ones(4, 4)))
-
-
-def _normalized_with_loops(graph: SparseGraph) -> torch.Tensor:
-    a = graph.to_dense() + torch.eye(4)
-    return a / (a.sum(-1, keepdim=True) * a.sum(-1)).sqrt()

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from jlgcn.graphs import Graph
+from jlgcn.nn import JLGCN
+from jlgcn.nn.baselines import MLP
+from jlgcn.ops import SparseFeatures
 from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
 from jlgcn.train.loop import Best
 from tests.processes import run_processes
@@ -125,6 +128,15 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
     data, config = small_data(), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(FloatingPointError, match="in epoch 0; use a smaller lr or glr_weight"):
         fit(Infinite, data, data.x, data.graph(), config, seed=0)
+
+
+def test_sparse_features_are_for_baselines() -> None:
+    data = small_data()
+    x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
+    with pytest.raises(ValueError, match="takes features as a tensor, but x is sparse; pass it"):
+        fit(lambda: JLGCN(x.shape[1], 4, 2), data, x, data.graph(), config, seed=0)
+    _, result = fit(lambda: MLP(x.shape[1], 2), data, x, data.graph(), config, seed=0)
+    assert result.best_epoch == 0
 
 
 def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from jlgcn._checks import check_finite, check_labels, check_shape, warn_of_absen
 from jlgcn.data import NodeData
 from jlgcn.graphs import Graph, ShardedSparseGraph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.ops import SparseFeatures
 from jlgcn.train.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.train.distributed import distribute, process_group, sum_over_processes
 from jlgcn.train.loop import FitResult, Run, run_epochs
@@ -49,7 +50,7 @@ class TrainConfig:
 def fit(
     make_model: Callable[[], nn.Module],
     data: NodeData,
-    x: Tensor,  # (N, in_channels)
+    x: Tensor | SparseFeatures,  # (N, in_channels)
     graph: Graph,
     config: TrainConfig,
     *,
@@ -71,7 +72,7 @@ def fit(
         make_model: returns the network, called after the seed is set. It is called with features
             and a graph and returns logits, or is a :class:`jlgcn.nn.JLGCN`.
         data: labels and split.
-        x: features, which may be scaled.
+        x: features, which may be scaled; sparse ones for the baselines, which take them.
         graph: the given graph, which may be incomplete.
         config: how to train.
         seed: of everything random.
@@ -90,13 +91,15 @@ def fit(
     Cost: a forward and backward pass and one further forward pass an epoch.
     """
     check_shape(x.shape, "x")
-    check_finite(x)
+    check_finite(x if isinstance(x, Tensor) else x.value)
     for name in ("train", "val"):
         check_labels(data.y, getattr(data, name), data.num_nodes, name=name)
     warn_of_absent_classes(data.y, data.train, data.num_classes)
     with deterministic_algorithms(deterministic):
         torch.manual_seed(seed)
         model = make_model()
+        if isinstance(model, JLGCN) and not isinstance(x, Tensor):
+            raise ValueError("JLGCN takes features as a tensor, but x is sparse; pass it dense")
         optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -142,7 +145,7 @@ class _Part:
         seed: of the run, where processes share it; None where this one is alone.
     """
 
-    x: Tensor
+    x: Tensor | SparseFeatures
     graph: Graph
     y: Tensor
     train: Tensor
@@ -152,13 +155,21 @@ class _Part:
     seed: int | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, data: NodeData, x: Tensor, graph: Graph, seed: int) -> _Part:
+    def of(
+        cls,
+        model: nn.Module,
+        data: NodeData,
+        x: Tensor | SparseFeatures,
+        graph: Graph,
+        seed: int,
+    ) -> _Part:
         """Return the part of this process, for whose sake the network is changed if need be."""
         nodes = {name: getattr(data, name) for name in ("train", "val", "test")}
         counts = {name: len(index) for name, index in nodes.items()}
         if process_group()[1] == 1:
             return cls(x, graph, data.y, **nodes, counts=counts)
         assert isinstance(graph, SparseGraph)
+        assert isinstance(x, Tensor)  # baselines, which take others, are not shared
         shards = distribute(model, data.num_nodes)
         own = shards.own
         nodes = {
@@ -200,6 +211,7 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     loss = part.mean(cross_entropy(logits, part.y[part.train], reduction="none"), "train")
     if config.glr_weight > 0 and output is not None:
         assert isinstance(run.model, JLGCN)
+        assert isinstance(part.x, Tensor)
         glr = run.model.regularizer(output, part.x, probes=config.glr_probes, generator=generator)
         loss = loss + config.glr_weight * glr
     run.optimizer.zero_grad()
