@@ -119,3 +119,10 @@ def test_several_right_hand_sides_at_once_are_those_of_each() -> None:
             assert torch.equal(product[i], graph.matmul(x[i], rows))
             for j in range(3):
                 assert torch.equal(product[i, j], graph.matmul(x[i, j], rows))
+
+
+def test_an_edge_to_an_old_node_that_is_listed_twice_counts_twice() -> None:
+    twice = torch.tensor([0, 0]), torch.tensor([2, 2]), torch.tensor([0.5, 0.25])
+    rows = SparseRows(*twice, num_rows=1)
+    assert rows.dense(torch.tensor([0]), 3).tolist() == [[0, 0, 0.75]]
+    assert rows.matmul(torch.eye(3)).tolist() == [[0, 0, 0.75]]

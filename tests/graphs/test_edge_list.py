@@ -58,7 +58,9 @@ def test_the_edges_a_search_by_hand_finds(
 
 def test_a_graph_without_edges_has_none() -> None:
     assert len(strongest_edges(SparseGraph.without_edges(5), top_k=2)) == 0
-    assert len(strongest_edges(DenseGraph(torch.zeros(0, 0)), top_k=2)) == 0
+    none = strongest_edges(DenseGraph(torch.zeros(0, 0)), top_k=2)
+    assert len(none) == 0
+    assert none.weight.shape == (0,)
 
 
 def test_self_loops_and_zeros_are_no_edges() -> None:
