@@ -67,6 +67,18 @@ def same(model: torch.nn.Module, ours: torch.Tensor, theirs: torch.Tensor) -> No
         assert torch.allclose(one, other, atol=1e-5)
 
 
+def test_a_graph_can_be_trained_on_after_inference() -> None:
+    model, x, graph = GCN(5, 3), torch.randn(4, 5), some_graph()
+    with torch.inference_mode():
+        model(x, graph)
+    model(x, graph).sum().backward()
+
+
+def test_a_node_whose_only_edge_weighs_nothing_is_alone() -> None:
+    graph = SparseGraph(torch.tensor([[0], [0]]), torch.tensor([0.0]), num_nodes=2)
+    assert _normalized(graph).to_dense().tolist() == [[0, 0], [0, 1]]
+
+
 def test_a_graph_is_normalised_once_and_forgotten_with_its_last_reference() -> None:
     graph = some_graph()
     before = len(_NORMALIZED)

@@ -311,17 +311,24 @@ def _normalized(graph: Graph) -> SparseGraph:
     given = _sparse(graph)
     found = _NORMALIZED.get(given)
     if found is None:
-        row, col = given.edge_index
-        has_loop = torch.zeros(given.num_nodes, dtype=torch.bool, device=row.device)
-        has_loop[row[row == col]] = True
-        loops = (~has_loop).nonzero().squeeze(-1).expand(2, -1)
-        weight = torch.cat([given.weight, given.weight.new_ones(loops.shape[1])]).detach()
-        whole = SparseGraph(torch.cat([given.edge_index, loops], -1), weight, given.num_nodes)
-        scale = whole.degree().rsqrt()
-        row, col = whole.edge_index
-        found = SparseGraph.from_pattern(whole.pattern, whole.weight * scale[row] * scale[col])
+        # What is kept may be asked for again in training, where tensors of inference are refused.
+        with torch.inference_mode(mode=False), torch.no_grad():
+            found = _normalize(given)
         _NORMALIZED[given] = found
     return found
+
+
+def _normalize(graph: SparseGraph) -> SparseGraph:
+    row, col = graph.edge_index
+    has_loop = torch.zeros(graph.num_nodes, dtype=torch.bool, device=row.device)
+    has_loop[row[row == col]] = True
+    loops = (~has_loop).nonzero().squeeze(-1).expand(2, -1)
+    weight = torch.cat([graph.weight, graph.weight.new_ones(loops.shape[1])])
+    whole = SparseGraph(torch.cat([graph.edge_index, loops], -1), weight, graph.num_nodes)
+    degree = whole.degree()
+    scale = torch.where(degree > 0, degree, 1).rsqrt()  # a loop may weigh 0
+    row, col = whole.edge_index
+    return SparseGraph.from_pattern(whole.pattern, whole.weight * scale[row] * scale[col])
 
 
 def _dropped(x: Tensor | SparseFeatures, p: float, training: bool) -> Tensor | SparseFeatures:
