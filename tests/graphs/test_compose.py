@@ -75,3 +75,10 @@ def test_nodes_without_edges_stay_zero_and_keep_gradients_finite() -> None:
     product.sum().backward()
     assert weight.grad is not None
     assert bool(weight.grad.isfinite().all())
+
+
+def test_degrees_below_the_least_one_count_as_it() -> None:
+    matrix = torch.tensor([[0.0, 0.25, 0.0], [0.25, 0.0, 8.75], [0.0, 8.75, 0.25]], dtype=F64)
+    normalized = DenseGraph(matrix).normalized(min_degree=1.0)
+    scale = torch.tensor([1.0, 1 / 3, 1 / 3], dtype=F64)  # of degrees 0.25, 9 and 9
+    assert torch.allclose(normalized.to_dense(), scale[:, None] * matrix * scale, atol=1e-15)

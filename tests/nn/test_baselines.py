@@ -36,7 +36,7 @@ def test_appnp_is_pytorch_geometrics() -> None:
     same(model, model(x, graph), spread(model.mlp(x), graph.edge_index, graph.weight))
 
 
-def test_appnp_drops_entries_anew_in_every_step() -> None:
+def test_appnp_drops_entries_of_the_average_in_training() -> None:
     graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
     model = APPNP(1, 1, num_steps=1, restart=0.0, dropout=0.5)
     model.mlp = MLP(1, 1, num_layers=1, dropout=0.0)

@@ -1,8 +1,8 @@
 """The networks JLGCN is compared with, made of layers of PyTorch Geometric.
 
-Of a layer that averages over neighbours, :class:`GCN`'s for example, the weights are PyTorch
-Geometric's and the product with the graph is ours, which is many times as fast on the CPU; tests
-compare both. Attention is PyTorch Geometric's altogether.
+Where a layer averages over neighbours, as in :class:`GCN`, its weights are PyTorch Geometric's and
+the product with the graph is ours, which sends no message along each edge; tests compare both.
+Attention is PyTorch Geometric's altogether.
 
 All networks take features as a tensor, or as :class:`jlgcn.ops.SparseFeatures` where they are
 words: their first product is then one with the entries alone.
@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.functional import elu, relu
 
 from jlgcn._optional import require
-from jlgcn.graphs import Graph, SparseGraph
+from jlgcn.graphs import Graph, ScaledGraph, SparseGraph
 from jlgcn.ops import SparseFeatures, csr_matmul
 from jlgcn.ops.dropout import dropout
 
@@ -325,10 +325,11 @@ def _normalize(graph: SparseGraph) -> SparseGraph:
     loops = (~has_loop).nonzero().squeeze(-1).expand(2, -1)
     weight = torch.cat([graph.weight, graph.weight.new_ones(loops.shape[1])])
     whole = SparseGraph(torch.cat([graph.edge_index, loops], -1), weight, graph.num_nodes)
-    degree = whole.degree()
-    scale = torch.where(degree > 0, degree, 1).rsqrt()  # a loop may weigh 0
+    scaled = whole.normalized()
+    assert isinstance(scaled, ScaledGraph)
     row, col = whole.edge_index
-    return SparseGraph.from_pattern(whole.pattern, whole.weight * scale[row] * scale[col])
+    weight = whole.weight * scaled.scale[row] * scaled.scale[col]
+    return SparseGraph.from_pattern(whole.pattern, weight)
 
 
 def _dropped(x: Tensor | SparseFeatures, p: float, training: bool) -> Tensor | SparseFeatures:

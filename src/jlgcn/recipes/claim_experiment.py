@@ -45,7 +45,7 @@ _DECAYS = (5e-4, 5e-3)
 _WIDTHS = (16, 64, 128)
 _PENALTIES = tuple(float(c) for c in np.logspace(-2, 3.5, 12))
 _KNN = 20
-# Of entries that are not 0: below it, products with these alone are faster.
+# Features with fewer entries than this share of all are multiplied without their zeros.
 _MAX_SPARSE_SHARE = 0.1
 
 

@@ -99,7 +99,10 @@ def fit(
         torch.manual_seed(seed)
         model = make_model()
         if isinstance(model, JLGCN) and not isinstance(x, Tensor):
-            raise ValueError("JLGCN takes features as a tensor, but x is sparse; pass it dense")
+            raise ValueError(
+                "JLGCN takes features as a tensor, but x is sparse; pass it dense: "
+                "torch.from_numpy(x.to_scipy().toarray())"
+            )
         optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
