@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from jlgcn import Graph, KernelGraph, SparseGraph, knn_graph
-from jlgcn.ops.knn import Search
+from jlgcn.ops.knn import Search, nearest_neighbors
 from jlgcn.ops.sparse import Pattern
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
 from tests.graphs.contract import NUM_NODES, GraphContract
@@ -106,6 +106,14 @@ def test_the_first_node_is_a_neighbour_like_any_other(search: Search) -> None:
     assert graph.row(2)[0].tolist() == [0, 2]  # the first is its nearest, but not the other way
     assert graph.row(1)[0].tolist() == [0, 1]
     assert graph.row(0)[0].tolist() == [0, 1, 2]
+
+
+def test_neighbours_that_a_search_does_not_find_are_left_out() -> None:
+    near, far = torch.rand(200, 3), torch.rand(200, 3) + 100
+    z = torch.cat([near, far])
+    assert int(nearest_neighbors(z, 399, search="faiss").min()) == -1
+    row, col = knn_graph(z, 399, search="faiss").edge_index
+    assert torch.equal(row < 200, col < 200)  # nobody is joined with the last node in their place
 
 
 def test_knn_joins_given_edges_with_the_kernels_weight() -> None:
