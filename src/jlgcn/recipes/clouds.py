@@ -8,8 +8,9 @@ from jlgcn.recipes.cloud_experiment import CloudExperiment
 from jlgcn.recipes.recipe import Recipe, Variant
 from jlgcn.train import CloudTrainConfig
 
-#: One budget for all networks on the smaller sets; the rate decays as often as in the paper.
-BUDGET = CloudTrainConfig(epochs=20, num_points=256, lr_step=2)
+#: One budget for all networks on the smaller sets. The rate is halved less often than in the
+#: paper's 400 epochs: halved ten times in 20, it stops GCN on a kNN graph before it has learned.
+BUDGET = CloudTrainConfig(epochs=20, num_points=256, lr_step=5)
 
 #: Overall accuracies of the paper's table, in percent.
 _PUBLISHED = {"jlgcn": 90.8, "knn-gcn": 88.7, "pointnet": 89.2, "dgcnn": 92.9}
