@@ -208,7 +208,8 @@ def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:
         runner.invoke(app, ["report", "--results", results, "--format", "json"]).output
     )
     assert set(row) == {
-        *("recipe", "variant", "protocol", "metric", "mean", "low", "high", "seeds", "published")
+        *("recipe", "variant", "protocol", "metric", "mean", "low", "high", "seeds"),
+        *("published", "model_bytes"),
     }
 
 

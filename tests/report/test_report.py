@@ -85,6 +85,20 @@ def test_every_recipe_has_its_table_and_figure(written: Path) -> None:
     assert of_claims > 2 * num_claims
 
 
+def test_networks_for_clouds_are_weighed(results: Path, written: Path) -> None:
+    header, _, *lines = (written / "clouds-modelnet10.md").read_text().splitlines()
+    place = header.split(" | ").index("MB")
+    bytes_of = {
+        line["variant"]: line["model_bytes"]
+        for line in read_records(results)
+        if line["recipe"] == "clouds/modelnet10"
+    }
+    for line in lines:
+        variant = line.strip("| ").split(" | ")[0]
+        assert float(line.split(" | ")[place]) == round(bytes_of.pop(variant) / 1e6, 1) > 0
+    assert not bytes_of
+
+
 def test_claims_stand_beside_what_others_reach_and_what_their_parts_add(
     results: Path, written: Path
 ) -> None:

@@ -32,8 +32,9 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         lines: recorded lines, see :func:`jlgcn.train.result.read_records`.
 
     Returns:
-        Rows of recipe, variant, protocol, metric, mean, low, high, seeds and published. Accuracies
-        lie between 0 and 1, as they were recorded, but `published` is in percent, as in the paper.
+        Rows of recipe, variant, protocol, metric, mean, low, high, seeds, published and
+        model_bytes, which records of clouds have. Accuracies lie between 0 and 1, as they were
+        recorded, but `published` is in percent, as in the paper.
         Of claims there are differences, too: of the first variant and each other,
         see :func:`jlgcn.report.paired.ahead`.
     """
@@ -77,7 +78,7 @@ def _ahead(
     if difference is None:
         return []
     name = {"recipe": recipe, "variant": variant, "protocol": "honest", "metric": AHEAD}
-    return [name | difference | {"published": None}]
+    return [name | difference | {"published": None, "model_bytes": None}]
 
 
 def _rows(
@@ -102,5 +103,6 @@ def _rows(
                 name
                 | mean_and_interval(values)
                 | {"published": published.get(protocol) if metric in METRICS.values() else None}
+                | {"model_bytes": lines[0].get("model_bytes")}
             )
     return rows

@@ -25,7 +25,10 @@ _FIRST_CLAIMS = ("claim", "given/cora", "edges50/cora", "nograph/cora", "attack2
 
 Row = dict[str, Any]
 
-_NAMES = ("recipe", "variant", "protocol", "metric", "mean", "low", "high", "seeds", "published")
+_NAMES = (
+    *("recipe", "variant", "protocol", "metric"),
+    *("mean", "low", "high", "seeds", "published", "model_bytes"),
+)
 
 
 def percent(value: float) -> str:
@@ -70,7 +73,9 @@ def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ..
     kind = recipe.name.split("/")[0]
     columns = {"clouds": _CLOUD_COLUMNS, "claims": _CLAIM_COLUMNS}.get(kind, _COLUMNS)
     found = {(row["variant"], row["metric"]): row for row in rows if row["recipe"] == recipe.name}
-    empty = ("",) * (len(columns) + 1)
+    # The paper's table of clouds weighs networks, too: their parameters, in millions of bytes.
+    size = ("MB",) if kind == "clouds" else ()
+    empty = ("",) * (len(size) + len(columns) + 1)
     lines = [(name, f"{published:.1f}", *empty) for name, published in recipe.quoted]
     for variant in recipe.variants:
         selected = found.get((variant.name, METRICS["honest"]))
@@ -78,8 +83,9 @@ def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ..
             continue
         published = "" if variant.published is None else f"{variant.published:.1f}"
         cells = (with_interval(found.get((variant.name, metric))) for metric in columns.values())
-        lines.append((variant.name, published, *cells, str(selected["seeds"])))
-    return [("variant", "published", *columns, "seeds"), *lines]
+        weight = (f"{selected['model_bytes'] / 1e6:.1f}",) if size else ()
+        lines.append((variant.name, published, *weight, *cells, str(selected["seeds"])))
+    return [("variant", "published", *size, *columns, "seeds"), *lines]
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
