@@ -63,6 +63,16 @@ def test_the_formulas_of_the_paper(backend: Backend, has_graph: bool) -> None:
     assert largest_difference(out.logits, model.head(f.amax(1))) < 1e-12
 
 
+def test_a_layer_begins_by_telling_a_node_from_its_neighbours() -> None:
+    """(f ‖ A f) W is at first (f ‖ 5 (A f - f)) V, where V is drawn as any linear layer's."""
+    conv = JLGCNConv(200, 300, concat=True)
+    own, neighbors = conv.lin.weight.detach().split(200, dim=1)
+    drawn = torch.cat([own + neighbors, neighbors / 5], 1)
+    bound = 400**-0.5
+    assert float(drawn.abs().max()) == pytest.approx(bound, rel=1e-3)
+    assert float(drawn.std()) == pytest.approx(bound / 3**0.5, rel=0.01)
+
+
 def test_the_papers_network_has_the_papers_widths() -> None:
     model = JLGCNGraphClassifier(3, 40)
     layers = [conv.lin for conv in model.convs if isinstance(conv, JLGCNConv)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from jlgcn.data import CloudData
-from jlgcn.nn import JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import DGCNN, PointNet
 from jlgcn.train import CloudTrainConfig, FitResult, fit_clouds
 from jlgcn.train.checkpoint import load_checkpoint
@@ -89,6 +90,23 @@ def test_regularizers() -> None:
     fit_clouds(lambda: PointNet(3, 3), small_clouds(), config, seed=0)
     with pytest.raises(ValueError, match="DGCNN has no regularizer; set regularizer_weight to 0"):
         fit_clouds(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config, seed=0)
+
+
+def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
+    """Those of evaluation are not normalised yet, and far smaller."""
+    options = replace(PRESETS["paper"], metric_init="median")
+    config = replace(CONFIG, epochs=1, lr=0.0, num_points=40, augments=False)
+    model, _ = fit_clouds(
+        lambda: JLGCNGraphClassifier(3, 3, (8, 16), (8,), rank=4, options=options),
+        small_clouds(),
+        config,
+        seed=0,
+    )
+    assert isinstance(model, JLGCNGraphClassifier)
+    out = model.train()(small_clouds().points[:8])
+    for learner, features in zip(model.learners, out.features, strict=True):
+        z = learner.project(features)[0].detach()
+        assert 0.7 < float(torch.pdist(z).square().median()) < 1.4  # of a sample of pairs it is 1
 
 
 def test_a_single_cloud_left_over_is_left_out() -> None:

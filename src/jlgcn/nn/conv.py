@@ -13,6 +13,9 @@ from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 
+#: How much larger the weights of A f - f begin than those of f, where both are concatenated.
+_CONTRAST = 5.0
+
 
 class JLGCNConv(nn.Module):
     r"""One layer that learns its graph and its features together.
@@ -88,6 +91,13 @@ class JLGCNConv(nn.Module):
         if self.learns:
             self.learner.reset_parameters()
         self.lin.reset_parameters()
+        if self.concat:
+            # A f is nearly f where neighbours are alike, and what tells more is their difference,
+            # which is small. So (f ‖ A f) W begins as (f ‖ c (A f - f)) V, with V drawn as usual.
+            with torch.no_grad():
+                own, neighbors = self.lin.weight.split(self.in_channels, dim=1)
+                neighbors.mul_(_CONTRAST)
+                own.sub_(neighbors)
         if self.bias is not None:
             bound = self.lin.in_features**-0.5
             nn.init.uniform_(self.bias, -bound, bound)

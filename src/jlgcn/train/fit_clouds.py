@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def fit_clouds(
         torch.manual_seed(seed)
         model = make_model()
         # What depends on the first features a network sees must not depend on who sees which.
-        predict(model, _evaluation_points(data, data.train[: config.batch_size], config))
+        _look_first(model, _evaluation_points(data, data.train[: config.batch_size], config))
         optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -158,6 +159,19 @@ def predict(
     """
     model.eval()
     return torch.cat([model(part).logits for part in points.split(_EVALUATED)])
+
+
+@torch.no_grad()
+def _look_first(model: nn.Module, points: Tensor) -> None:
+    """Show a network features as in training, where batches are normalised by their own means.
+
+    Metrics are scaled to them; in evaluation, untrained, they would be far smaller.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+    before = [deepcopy(norm.state_dict()) for norm in norms]
+    model.train()(points)
+    for norm, state in zip(norms, before, strict=True):
+        norm.load_state_dict(state)
 
 
 def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTrainConfig) -> float:
