@@ -14,7 +14,7 @@ from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 
 #: How much larger the weights of A f - f begin than those of f, where both are concatenated.
-_CONTRAST = 5.0
+CONTRAST = 5.0
 
 
 class JLGCNConv(nn.Module):
@@ -96,7 +96,7 @@ class JLGCNConv(nn.Module):
             # which is small. So (f ‖ A f) W begins as (f ‖ c (A f - f)) V, with V drawn as usual.
             with torch.no_grad():
                 own, neighbors = self.lin.weight.split(self.in_channels, dim=1)
-                neighbors.mul_(_CONTRAST)
+                neighbors.mul_(CONTRAST)
                 own.sub_(neighbors)
         if self.bias is not None:
             bound = self.lin.in_features**-0.5
