@@ -47,6 +47,10 @@ class JLGCNGraphClassifier(nn.Module):
     <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv` with concatenation, batch
     normalisation and leaky ReLU; pooling over the nodes; a fully connected head with dropout.
 
+    A metric that begins with "median" takes its scale from the first call. Let that be one in
+    training mode, as :func:`jlgcn.train.fit_clouds` does: in evaluation, an untrained network's
+    batch normalisation changes nothing, and the features of later layers are far smaller.
+
     Args:
         in_channels: features of a node; 3 for points.
         out_channels: classes.

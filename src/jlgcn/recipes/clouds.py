@@ -18,6 +18,8 @@ _PUBLISHED = {"jlgcn": 90.8, "knn-gcn": 88.7, "pointnet": 89.2, "dgcnn": 92.9}
 _LEFT_OPEN = (
     "how the metric begins and how large it is: here at random, scaled so that the median squared "
     "distance is 1, of rank 16",
+    "how W begins: here (f ‖ A f) W is at first (f ‖ 5 (A f - f)) V with V drawn as usual, for GCN "
+    "too",
     "what the regularizer is divided by: a sum over all pairs of 1,024 points outweighs the "
     "cross-entropy even with λ = 0.01, so here it is a mean over pairs",
     "how the epoch is chosen: here by a tenth of the training clouds",

@@ -227,6 +227,9 @@ def point_weights(clouds: list[dict[str, Any]]) -> Figure:
             image = axes.scatter(x, depth, height, c=shown, norm=scale, cmap="viridis", s=6)
             axes.scatter(x[chosen], depth[chosen], height[chosen], c="red", s=40, marker="*")
             axes.set_title(f"{cloud['title']}, {title}", fontsize=9)
+            # One scale for all directions, and little air around the unit sphere.
+            axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+            axes.set_box_aspect((1, 1, 1), zoom=1.6)
             axes.set_axis_off()
     figure.colorbar(
         image, ax=list(panels[:, -1]), shrink=0.6, label="weight, relative to the heaviest (log)"
