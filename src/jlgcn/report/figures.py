@@ -254,6 +254,8 @@ def _curve(axes: Axes, points: list[tuple[float, Row]], color: str, label: str) 
         for end in ("low", "high")
     )
     axes.plot(x, [100 * row["mean"] for _, row in points], "o-", color=color, label=label, ms=4)
+    # An interval of a few seeds may leave what an accuracy can be.
+    low, high = [max(0.0, value) for value in low], [min(100.0, value) for value in high]
     axes.fill_between(x, low, high, color=color, alpha=0.18, lw=0)
 
 
