@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from jlgcn.data import CloudData, choose_points, load_clouds
+from jlgcn.data import CloudData, load_clouds
 from jlgcn.nn import PRESETS, JLGCNConv, JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import KnnGCN
 from jlgcn.nn.conv import CONTRAST
@@ -75,7 +75,10 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
         model: nn.Module = KnnGCN(3, data.num_classes)
     else:
         options = replace(
-            PRESETS["paper"], metric_init="median", normalize_learned=trial.normalize_learned
+            PRESETS["paper"],
+            metric_init="median",
+            median_distance=trial.distance,
+            normalize_learned=trial.normalize_learned,
         )
         model = JLGCNGraphClassifier(3, data.num_classes, rank=trial.rank, options=options)
     with torch.no_grad():
@@ -86,13 +89,6 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
                 neighbors *= (trial.contrast or 1.0) / CONTRAST
                 if trial.contrast is not None:
                     own -= neighbors
-        if isinstance(model, JLGCNGraphClassifier) and trial.distance != 1:
-            # Layer after layer, for the features of the next depend on the graph of the last.
-            points = choose_points(data.points[data.train[: BUDGET.batch_size]], BUDGET.num_points)
-            for index, learner in enumerate(model.learners):
-                z = learner.project(model.train()(points).features[index])[0]
-                median = torch.pdist(z).square().median()
-                learner.metric.weight *= (trial.distance / median).sqrt()
     return model
 
 

@@ -69,6 +69,14 @@ def test_random_is_the_papers_uniform_distribution() -> None:
     assert float(weight.std()) == pytest.approx(1 / 20 / 3**0.5, rel=0.05)
 
 
+@pytest.mark.parametrize("distance", [0.3, 1.0, 5.0])
+def test_median_begins_where_it_is_told(distance: float) -> None:
+    x = 100 * points(40, 4)
+    learner = GraphLearner(4, rank=3, median_distance=distance).double()
+    found = torch.pdist(learner.project(x).detach()).square().median()
+    assert float(found) == pytest.approx(distance, rel=0.3)  # of a sample of pairs it is exact
+
+
 def test_backends_hold_the_same_weights() -> None:
     x = points(15, 4)
     exact = GraphLearner(4, backend="exact").double()
@@ -153,6 +161,8 @@ def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None
 def test_bad_arguments_are_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="median, random, identity, but it is 'zero'"):
         GraphLearner(3, metric_init="zero")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="median_distance must be above 0, but it is -1"):
+        GraphLearner(3, median_distance=-1)
     with pytest.raises(ValueError, match="auto, exact, knn, dense, but it is 'fast'"):
         GraphLearner(3, backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rank is 2 and in_channels is 3; set rank=3"):

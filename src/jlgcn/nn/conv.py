@@ -80,6 +80,7 @@ class JLGCNConv(nn.Module):
                 metric_init=self.options.metric_init,
                 backend=backend,
                 num_neighbors=num_neighbors,
+                median_distance=self.options.median_distance,
             )
         self.concat = concat
         self.lin = nn.Linear(2 * in_channels if concat else in_channels, out_channels, bias=False)

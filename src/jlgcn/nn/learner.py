@@ -50,7 +50,8 @@ class GraphLearner(nn.Module):
         in_channels: features of a node, K in the paper.
         rank: columns of R, S in the paper.
         metric_init: "median" draws R at random and scales it, at the first call, so that the median
-            squared distance of its input's rows is 1: then the graph is neither empty nor complete.
+            squared distance of its input's rows is `median_distance`: then the graph is neither
+            empty nor complete.
             "random" is the paper's, uniform in ±1/√in_channels; on rows of unit length all
             distances are nearly 0 then, and the graph begins as one big average. "identity" is the
             Euclidean distance and needs rank = in_channels.
@@ -60,6 +61,7 @@ class GraphLearner(nn.Module):
             holds all N × N weights: faster where rank is in the hundreds, and what "auto" does with
             batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
+        median_distance: where "median" begins; less for a wider graph, more for a sparser one.
 
     Shapes:
         - x: (\*batch, N, in_channels); batches need an exact backend.
@@ -82,8 +84,11 @@ class GraphLearner(nn.Module):
         metric_init: MetricInit = "median",
         backend: Backend = "auto",
         num_neighbors: int = 16,
+        median_distance: float = 1.0,
     ) -> None:
         super().__init__()
+        if not 0 < median_distance < math.inf:
+            raise ValueError(f"median_distance must be above 0, but it is {median_distance}")
         if metric_init not in METRIC_INITS:
             choices = ", ".join(METRIC_INITS)
             raise ValueError(f"metric_init must be one of {choices}, but it is {metric_init!r}")
@@ -99,6 +104,7 @@ class GraphLearner(nn.Module):
         self.metric_init: MetricInit = metric_init
         self.backend: Backend = backend
         self.num_neighbors = num_neighbors
+        self.median_distance = median_distance
         self.metric = nn.Linear(in_channels, rank, bias=False)
         # Whether "median" has seen features; saved with the weights, which are scaled from then on.
         self.is_scaled: Tensor
@@ -248,7 +254,7 @@ class GraphLearner(nn.Module):
         distance = spread_distances(rows)
         median = torch.cat(distance).median() if distance else rows.new_zeros(())
         if float(median) > 0:
-            self.metric.weight.div_(median.sqrt())
+            self.metric.weight.mul_((self.median_distance / median).sqrt())
         self.is_scaled.fill_(True)
         self._must_scale = False
 

@@ -25,6 +25,8 @@ class JLGCNOptions:
         metric_init: how the metric R begins, see :class:`jlgcn.nn.GraphLearner`. Text and code are
             "random", but the text gives no scale, and with the code's its own normalisation drowns
             the given graph in a complete one: two of three seeds hardly learn on Cora.
+        median_distance: median squared distance with which "median" begins; 1, or less for a wider
+            graph. Neither text nor code has it.
         glr_normalized: the regularizer's Laplacian is I - A of each layer's normalised graph
             (authors' code), or D - A* of each layer's learned kernel (text).
         glr_on: it smooths the network's "input" in every layer (authors' code) or each "layer"'s
@@ -44,6 +46,7 @@ class JLGCNOptions:
     graph_after_dropout: bool = False
     bias: bool = False
     metric_init: MetricInit = "random"
+    median_distance: float = 1.0
     glr_normalized: bool = False
     glr_on: Literal["input", "layer"] = "layer"
 

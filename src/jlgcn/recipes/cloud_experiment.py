@@ -30,6 +30,7 @@ class CloudExperiment(Experiment):
             `num_neighbors` and `train`.
         rank: rank of every metric; None for that of its input.
         metric_init: how metrics begin.
+        median_distance: median squared distance with which "median" begins.
         num_neighbors: neighbours of a point for kNN-GCN and DGCNN.
         keep_clouds: keep one point's weights of so many test clouds, for a picture.
         train: how to train.
@@ -41,6 +42,7 @@ class CloudExperiment(Experiment):
     model: Literal["jlgcn", "knn-gcn", "pointnet", "dgcnn"] = "jlgcn"
     rank: int | None = 16
     metric_init: MetricInit = "median"
+    median_distance: float = 1.0
     num_neighbors: int = 20
     keep_clouds: int = 0
     train: CloudTrainConfig = field(default_factory=CloudTrainConfig)
@@ -113,7 +115,11 @@ def _digits(values: Tensor) -> list[float]:
 def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:
     """Return the network of an experiment, drawn from the current random state."""
     if experiment.model == "jlgcn":
-        options = replace(PRESETS["paper"], metric_init=experiment.metric_init)
+        options = replace(
+            PRESETS["paper"],
+            metric_init=experiment.metric_init,
+            median_distance=experiment.median_distance,
+        )
         return JLGCNGraphClassifier(3, num_classes, rank=experiment.rank, options=options)
     if experiment.model == "knn-gcn":
         return KnnGCN(3, num_classes, num_neighbors=experiment.num_neighbors)
