@@ -36,7 +36,8 @@ class JLGCNConv(nn.Module):
         in_channels: features of a node before the layer.
         out_channels: features of a node after it.
         rank: rank of the metric.
-        concat: concatenate a node's own features with those of its neighbours.
+        concat: concatenate a node's own features with those of its neighbours. The weights begin as
+            (f ‖ 5 (A f - f)) V with V drawn as usual, for A f alone is nearly f.
         learns: False for a layer without a metric, which convolves with the graph as it comes.
         options: "paper", "authors" or :class:`JLGCNOptions`.
         backend: how the learned graph is held, see :class:`GraphLearner`.

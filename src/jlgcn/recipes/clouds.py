@@ -9,7 +9,7 @@ from jlgcn.recipes.recipe import Recipe, Variant
 from jlgcn.train import CloudTrainConfig
 
 #: One budget for all networks on the smaller sets. The rate is halved less often than in the
-#: paper's 400 epochs: halved ten times in 20, it stops GCN on a kNN graph before it has learned.
+#: paper's 400 epochs, for there are fewer of them to learn in.
 BUDGET = CloudTrainConfig(epochs=20, num_points=256, lr_step=5)
 
 #: Overall accuracies of the paper's table, in percent.
