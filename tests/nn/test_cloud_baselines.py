@@ -27,19 +27,39 @@ def test_the_graph_of_neighbours_is_normalised() -> None:
 
 
 def test_an_edge_convolution_is_that_of_pytorch_geometric() -> None:
-    x = points(2, 9, 3)
+    x = points(2, 9, 3).requires_grad_()
     index = neighbors(x, 4)
     conv = EdgeConv(3, 5).double()
+    norm = nn.BatchNorm1d(5).double()
     both = nn.Linear(6, 5, bias=False).double()
-    reference = ReferenceEdgeConv(
-        nn.Sequential(both, nn.BatchNorm1d(5).double(), nn.LeakyReLU(0.2)), aggr="max"
-    )  # which draws all weights anew
+    reference = ReferenceEdgeConv(nn.Sequential(both, norm, nn.LeakyReLU(0.2)), aggr="max")
     both.weight.data = torch.cat([conv.own.weight, conv.difference.weight], 1).data
+    for each in (conv.norm, norm):  # a weight below 0 turns the order of the edges round
+        each.weight.data = torch.tensor([1.0, -2.0, 0.5, -0.1, 3.0], dtype=F64)
+        each.bias.data = torch.linspace(-1, 1, 5, dtype=F64)
     start = torch.tensor([0, 9]).view(2, 1, 1)
     target = (torch.arange(9).view(1, 9, 1) + start).expand(2, 9, 4).flatten()
     edges = torch.stack([(index + start).flatten(), target])
-    expected = reference(x.flatten(0, 1), edges).view(2, 9, 5)
-    assert largest_difference(conv(x, index), expected) < 1e-12
+    weight = points(2, 9, 5)
+    for training in (True, False):
+        conv.train(training)
+        reference.train(training)
+        found, expected = conv(x, index), reference(x.flatten(0, 1), edges).view(2, 9, 5)
+        assert largest_difference(found, expected) < 1e-12
+        own = (x, conv.own.weight, conv.difference.weight, *conv.norm.parameters())
+        found_x, found_own, found_difference, *found_norm = torch.autograd.grad(
+            (found * weight).sum(), own
+        )
+        expected_x, expected_both, *expected_norm = torch.autograd.grad(
+            (expected * weight).sum(), (x, both.weight, *norm.parameters())
+        )
+        assert largest_difference(found_x, expected_x) < 1e-12
+        both_found = torch.cat([found_own, found_difference], 1)
+        assert largest_difference(both_found, expected_both) < 1e-12
+        for one, other in zip(found_norm, expected_norm, strict=True):
+            assert largest_difference(one, other) < 1e-12
+    for one, other in zip(conv.norm.buffers(), norm.buffers(), strict=True):
+        assert largest_difference(one.double(), other.double()) < 1e-12
 
 
 def test_pointnet_begins_without_transforming() -> None:

@@ -34,13 +34,26 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training or not is_distributed():
             plain: Tensor = super().forward(x)
             return plain
-        count = torch.tensor([float(x.shape[0])], dtype=x.dtype, device=x.device)
-        total = _sum_over_processes(torch.cat([x.sum(0), count]))
-        num_rows = float(total[-1].detach())
-        mean = total[:-1] / num_rows
+        mean, num_rows = mean_of_all(x.sum(0), x.shape[0])
         # Of differences: the mean of squares less the square of the mean would lose digits.
-        centred = x - mean
-        variance = _sum_over_processes(centred.square().sum(0)) / num_rows
+        variance, _ = mean_of_all((x - mean).square().sum(0), x.shape[0])
+        return self.normalize(x, mean, variance, num_rows)
+
+    def normalize(
+        self,
+        x: Tensor,  # (rows, C)
+        mean: Tensor,  # (C,)
+        variance: Tensor,  # (C,)
+        num_rows: float,
+    ) -> Tensor:  # (rows, C)
+        """Return rows normalised in training by a mean and a variance that are already known.
+
+        Args:
+            x: rows, which need not be those that the mean and variance are of.
+            mean: mean of every channel.
+            variance: variance of every channel, the mean of squares.
+            num_rows: how many rows they are of.
+        """
         with torch.no_grad():
             assert self.running_mean is not None
             assert self.running_var is not None
@@ -50,7 +63,7 @@ class BatchNorm(nn.BatchNorm1d):
             unbiased = variance * (num_rows / (num_rows - 1))
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(unbiased, self.momentum)
-        normalized: Tensor = centred * (variance + self.eps).rsqrt() * self.weight + self.bias
+        normalized: Tensor = (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
         return normalized
 
 
@@ -70,9 +83,17 @@ class _Sum(torch.autograd.Function):
         return total
 
 
-def _sum_over_processes(x: Tensor) -> Tensor:
-    total: Tensor = _Sum.apply(x)  # type: ignore[no-untyped-call]
-    return total
+def mean_of_all(
+    total: Tensor,  # (C,)
+    count: int,
+) -> tuple[Tensor, float]:
+    """Return a mean over the rows of all processes and their number, from this process's sum."""
+    if not is_distributed():
+        return total / count, float(count)
+    here = torch.cat([total, total.new_tensor([float(count)])])
+    sums: Tensor = _Sum.apply(here)  # type: ignore[no-untyped-call]
+    num_rows = float(sums[-1].detach())
+    return sums[:-1] / num_rows, num_rows
 
 
 def is_distributed() -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from jlgcn.graphs import DenseGraph
-from jlgcn.nn.batch_norm import BatchNorm
+from jlgcn.nn.batch_norm import BatchNorm, mean_of_all
 from jlgcn.nn.graph_classifier import GraphOutput, JLGCNGraphClassifier
 
 
@@ -118,7 +118,7 @@ class DGCNN(nn.Module):
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
-    Cost: a sort of B·N² distances, and memory B·N·num_neighbors·channels, a layer.
+    Cost: a sort of B·N² distances, and B·N·num_neighbors·channels comparisons, a layer.
 
     Example:
         >>> DGCNN(3, 10, (16, 32), num_neighbors=5).eval()(torch.randn(4, 50, 3)).logits.shape
@@ -163,7 +163,8 @@ class EdgeConv(nn.Module):
 
     Shapes: x (B, N, in_channels) and neighbours (B, N, k) to (B, N, out_channels).
 
-    Cost: 4·B·N·in_channels·out_channels FLOP, and memory B·N·k·out_channels.
+    Cost: 4·B·N·in_channels·out_channels + 2·B·N²·out_channels FLOP; no memory of the size of the
+    edges' features, B·N·k·out_channels, is kept for the way back.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -176,9 +177,36 @@ class EdgeConv(nn.Module):
         """Return new features."""
         # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes before they meet in edges.
         other = self.difference(x)
-        edges = _gathered(other, index) + (self.own(x) - other).unsqueeze(-2)  # (B, N, k, C)
-        normalized: Tensor = self.norm(edges.flatten(0, 2))
-        return leaky_relu(normalized, 0.2).view(edges.shape).max(-2).values
+        own = self.own(x) - other
+        # What follows keeps or reverses the order of a node's edges, channel by channel, so the
+        # edge with the largest result is known before it, and is the only one to compute.
+        with torch.no_grad():
+            neighbor = _largest(other * torch.where(self.norm.weight < 0, -1, 1), index)
+        edges = own.flatten(0, 1) + other.flatten(0, 1).gather(0, neighbor)
+        if self.training:
+            normalized = self.norm.normalize(edges, *_moments(own, other, index))
+        else:
+            normalized = self.norm(edges)
+        return leaky_relu(normalized, 0.2).view(own.shape)
+
+
+def _moments(
+    own: Tensor,  # (B, N, C)
+    other: Tensor,  # (B, N, C)
+    index: Tensor,  # (B, N, k)
+) -> tuple[Tensor, Tensor, float]:
+    """Return mean and variance of own_i + other_j over all edges, (C,) each, and their number."""
+    adjacency = other.new_zeros(*index.shape[:-1], index.shape[-2]).scatter_(-1, index, 1)
+    incoming = adjacency.sum(-2).unsqueeze(-1)
+    num_neighbors = index.shape[-1]
+    total = (num_neighbors * own + incoming * other).sum((0, 1))
+    mean, num_edges = mean_of_all(total, index.numel())
+    # The square of a sum, taken apart; both parts near 0, for the sake of digits.
+    centre = other.detach().mean((0, 1))
+    own, other = own - (mean - centre), other - centre
+    parts = num_neighbors * own.square() + 2 * own * (adjacency @ other) + incoming * other.square()
+    variance, _ = mean_of_all(parts.sum((0, 1)), index.numel())
+    return mean, variance, num_edges
 
 
 @torch.no_grad()
@@ -260,11 +288,20 @@ def _each(layers: nn.Module, x: Tensor) -> Tensor:
     return flat.view(*x.shape[:-1], -1)
 
 
-def _gathered(
+def _largest(
     x: Tensor,  # (B, N, C)
     index: Tensor,  # (B, N, k)
-) -> Tensor:  # (B, N, k, C)
+) -> Tensor:  # (B·N, C), int64
+    """Return which row, of all graphs' nodes, is each node's largest neighbour in each channel."""
     num_graphs, num_nodes, _ = x.shape
+    rows = x.flatten(0, 1)
     start = torch.arange(num_graphs, device=x.device).view(-1, 1, 1) * num_nodes
-    rows = x.flatten(0, 1).index_select(0, (index + start).flatten())
-    return rows.view(*index.shape, -1)
+    neighbor = (index + start).flatten(0, 1)
+    largest = rows[neighbor[:, 0]]
+    place = torch.zeros(largest.shape, dtype=torch.int16, device=x.device)
+    # Neighbour by neighbour: on a CPU, PyTorch's argmax over all at once is several times slower.
+    for other in range(1, neighbor.shape[-1]):
+        candidate = rows[neighbor[:, other]]
+        place.masked_fill_(candidate > largest, other)
+        largest = torch.maximum(largest, candidate)
+    return neighbor.gather(-1, place.long())
