@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from jlgcn.data import CloudData, load_clouds
-from jlgcn.nn import PRESETS, JLGCNConv, JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, GraphLearner, JLGCNConv, JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import KnnGCN
 from jlgcn.nn.conv import CONTRAST
 from jlgcn.recipes.clouds import BUDGET
@@ -37,7 +37,8 @@ class Trial:
         model: JLGCN, or GCN on a fixed kNN graph.
         contrast: how much larger the weights of A f - f begin than those of f; None to draw those
             of f and A f alike.
-        distance: median squared distance in every layer at the beginning.
+        distance: median squared distance in every layer at the beginning; 0 for metrics of zeros,
+            which training leaves so: every point is joined with all others alike.
         rank: rank of every metric; None for that of its input.
         normalize_learned: normalise the learned graph before it is added, as the authors do.
         regularizer_weight: λ.
@@ -58,6 +59,7 @@ TRIALS = (
     Trial(model="knn-gcn", regularizer_weight=0.0),
     Trial(model="knn-gcn", regularizer_weight=0.0, contrast=None),
     Trial(distance=0.1),
+    Trial(distance=0.0),
     Trial(distance=3.0),
     Trial(distance=10.0),
     Trial(distance=10.0, contrast=None),
@@ -77,12 +79,14 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
         options = replace(
             PRESETS["paper"],
             metric_init="median",
-            median_distance=trial.distance,
+            median_distance=trial.distance or 1.0,
             normalize_learned=trial.normalize_learned,
         )
         model = JLGCNGraphClassifier(3, data.num_classes, rank=trial.rank, options=options)
     with torch.no_grad():
         for module in model.modules():
+            if isinstance(module, GraphLearner) and trial.distance == 0:
+                module.metric.weight.zero_()
             if isinstance(module, JLGCNConv):
                 own, neighbors = module.lin.weight.split(module.in_channels, dim=1)
                 own += neighbors
@@ -99,6 +103,7 @@ def main() -> None:
     )
     parser.add_argument("--dataset", default="shapes69_hdf5_1024")
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--distance", type=float, help="only the trial that changes it to this")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("results/studies/cloud_start.jsonl"))
     args = parser.parse_args()
@@ -108,9 +113,12 @@ def main() -> None:
     data = replace(data, test=data.val)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.exists() else []
-    done = [json.loads(line)["trial"] for line in lines]
+    rows = [json.loads(line) for line in lines]
+    done = [(row["trial"], row["dataset"], len(row["history"])) for row in rows]
     for trial in TRIALS:
-        if asdict(trial) in done:
+        if (asdict(trial), args.dataset, args.epochs) in done:
+            continue
+        if args.distance is not None and trial != Trial(distance=args.distance):
             continue
         started = time.perf_counter()
         config = replace(BUDGET, epochs=args.epochs, regularizer_weight=trial.regularizer_weight)
