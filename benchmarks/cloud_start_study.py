@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from jlgcn.data import CloudData, load_clouds
+from jlgcn.graphs import DenseGraph
 from jlgcn.nn import PRESETS, GraphLearner, JLGCNConv, JLGCNGraphClassifier
 from jlgcn.nn.cloud_baselines import KnnGCN
 from jlgcn.nn.conv import CONTRAST
@@ -42,6 +43,8 @@ class Trial:
         rank: rank of every metric; None for that of its input.
         normalize_learned: normalise the learned graph before it is added, as the authors do.
         regularizer_weight: λ.
+        num_neighbors: keep only so many largest weights of every point, and those of the points
+            that keep it; None to keep all pairs.
     """
 
     model: str = "jlgcn"
@@ -50,6 +53,7 @@ class Trial:
     rank: int | None = 16
     normalize_learned: bool = False
     regularizer_weight: float = 0.01
+    num_neighbors: int | None = None
 
 
 TRIALS = (
@@ -68,6 +72,8 @@ TRIALS = (
     Trial(normalize_learned=True),
     Trial(regularizer_weight=0.0),
     Trial(rank=None),
+    Trial(num_neighbors=20),
+    Trial(num_neighbors=20, distance=0.1),
 )
 
 
@@ -87,6 +93,8 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
         for module in model.modules():
             if isinstance(module, GraphLearner) and trial.distance == 0:
                 module.metric.weight.zero_()
+            if isinstance(module, GraphLearner) and trial.num_neighbors is not None:
+                module.register_forward_hook(partial(_nearest, trial.num_neighbors))
             if isinstance(module, JLGCNConv):
                 own, neighbors = module.lin.weight.split(module.in_channels, dim=1)
                 own += neighbors
@@ -94,6 +102,14 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
                 if trial.contrast is not None:
                     own -= neighbors
     return model
+
+
+def _nearest(num_neighbors: int, _: nn.Module, __: object, graph: DenseGraph) -> DenseGraph:
+    weight = graph.to_dense()
+    kept = torch.zeros_like(weight)
+    # A point's largest weight is its own.
+    kept.scatter_(-1, weight.detach().topk(num_neighbors + 1, dim=-1).indices, 1)
+    return DenseGraph(weight * torch.maximum(kept, kept.mT))
 
 
 def main() -> None:
@@ -114,9 +130,9 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.exists() else []
     rows = [json.loads(line) for line in lines]
-    done = [(row["trial"], row["dataset"], len(row["history"])) for row in rows]
+    done = [(Trial(**row["trial"]), row["dataset"], len(row["history"])) for row in rows]
     for trial in TRIALS:
-        if (asdict(trial), args.dataset, args.epochs) in done:
+        if (trial, args.dataset, args.epochs) in done:
             continue
         if args.distance is not None and trial != Trial(distance=args.distance):
             continue
