@@ -182,7 +182,7 @@ class EdgeConv(nn.Module):
         # edge with the largest result is known before it, and is the only one to compute.
         with torch.no_grad():
             neighbor = _largest(other * torch.where(self.norm.weight < 0, -1, 1), index)
-        edges = own.flatten(0, 1) + other.flatten(0, 1).gather(0, neighbor)
+        edges = (own + other.gather(-2, neighbor)).flatten(0, 1)
         if self.training:
             normalized = self.norm.normalize(edges, *_moments(own, other, index))
         else:
@@ -291,17 +291,17 @@ def _each(layers: nn.Module, x: Tensor) -> Tensor:
 def _largest(
     x: Tensor,  # (B, N, C)
     index: Tensor,  # (B, N, k)
-) -> Tensor:  # (B·N, C), int64
-    """Return which row, of all graphs' nodes, is each node's largest neighbour in each channel."""
-    num_graphs, num_nodes, _ = x.shape
-    rows = x.flatten(0, 1)
-    start = torch.arange(num_graphs, device=x.device).view(-1, 1, 1) * num_nodes
-    neighbor = (index + start).flatten(0, 1)
-    largest = rows[neighbor[:, 0]]
-    place = torch.zeros(largest.shape, dtype=torch.int16, device=x.device)
-    # Neighbour by neighbour: on a CPU, PyTorch's argmax over all at once is several times slower.
-    for other in range(1, neighbor.shape[-1]):
-        candidate = rows[neighbor[:, other]]
-        place.masked_fill_(candidate > largest, other)
-        largest = torch.maximum(largest, candidate)
-    return neighbor.gather(-1, place.long())
+) -> Tensor:  # (B, N, C), int64
+    """Return which of its neighbours is a node's largest, in each channel."""
+    found = []
+    # One graph, and one neighbour of each node, at a time: that much a cache can hold. PyTorch's
+    # argmax over all at once takes several times as long on a CPU.
+    for rows, neighbor in zip(x, index, strict=True):
+        largest = rows[neighbor[:, 0]]
+        place = torch.zeros(largest.shape, dtype=torch.int16, device=x.device)
+        for other in range(1, neighbor.shape[-1]):
+            candidate = rows[neighbor[:, other]]
+            place = torch.maximum(place, (candidate > largest).to(place.dtype) * other)
+            largest = torch.maximum(largest, candidate)
+        found.append(neighbor.gather(-1, place.long()))
+    return torch.stack(found)
