@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jlgcn.recipes import Recipe
 from jlgcn.report.figures import draw_all, save
 from jlgcn.report.summary import recorded_recipes
-from jlgcn.report.tables import recipe_table, recorded_tables, rows_as_csv
+from jlgcn.report.tables import filled_columns, recipe_table, recorded_tables, rows_as_csv
 from jlgcn.report.viewer import SCRIPT, viewer
 from jlgcn.train.result import read_kept
 
@@ -126,7 +126,7 @@ def _section(
     figures: dict[str, Figure],
     results: Path,
 ) -> str:
-    header, *lines = recipe_table(recipe, rows)
+    header, *lines = filled_columns(recipe_table(recipe, rows))
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "\n".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"

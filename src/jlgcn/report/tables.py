@@ -88,6 +88,18 @@ def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ..
     return [("variant", "published", *size, *columns, "seeds"), *lines]
 
 
+def filled_columns(lines: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return a table without its empty columns, such as that of figures that nobody published.
+
+    Example:
+        >>> filled_columns([["a", "b"], ["1", ""], ["2", ""]])
+        [('a',), ('1',), ('2',)]
+    """
+    header, *others = lines
+    kept = [i for i in range(len(header)) if not others or any(line[i] for line in others)]
+    return [tuple(line[i] for i in kept) for line in lines]
+
+
 def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown, whose first line is its header.
 
@@ -109,7 +121,10 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     "claims-first", the few of these that the README begins with.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
-    tables = {recipe.name: markdown(lines[recipe.name]) for recipe in recorded_recipes(rows)}
+    tables = {
+        recipe.name: markdown(filled_columns(lines[recipe.name]))
+        for recipe in recorded_recipes(rows)
+    }
     citations = [recipe for recipe in RECIPES.values() if recipe.name.startswith("citation/")]
     overview = [("recipe", *lines[citations[0].name][0])]
     for recipe in citations:
