@@ -108,6 +108,21 @@ def test_the_readmes_step_on_clouds_is_the_measured_one(row: str, case: str) -> 
     assert found["results"]["cases"]["jlgcn, exact"]["ratio_to_dgcnn"] <= 1
 
 
+def test_what_a_graph_without_a_metric_does_on_clouds_is_the_measured_one() -> None:
+    lines = (ROOT / "results/studies/cloud_start.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    (found,) = (r for r in rows if r["trial"]["distance"] == 0 and len(r["history"]) == 20)
+    text = " ".join((ROOT / "docs/reproduction.md").read_text().split())
+    best = max(epoch["val_accuracy"] for epoch in found["history"])
+    assert f"reaches {100 * best:.1f} % of the validation clouds of 69 classes" in text
+    three, nine = (100 * found["val_accuracy_missing"][share] for share in ("0.75", "0.9"))
+    assert f"{three:.1f} % and {nine:.1f} % of the validation clouds with 0.75 and 0.9" in text
+    runs = map(json.loads, (ROOT / "results/clouds/shapes69.jsonl").read_text().splitlines())
+    first = {run["variant"]: 100 * run["val_accuracy"] for run in runs if run["seed"] == 0}
+    between = f"between the {first['knn-gcn']:.1f} % on 20 neighbours"
+    assert f"{between} and the {first['jlgcn']:.1f} % with learned metrics" in text
+
+
 def test_the_readmes_epoch_is_the_measured_one() -> None:
     path = ROOT / "results/benchmarks/epoch.json"
     epoch = json.loads(path.read_text())["results"]["cases"]
