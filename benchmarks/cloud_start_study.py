@@ -7,6 +7,9 @@ one when points are missing. No test cloud is looked at. All trials go to one fi
 goes on where its file ends.
 
     python benchmarks/cloud_start_study.py --threads 1
+    python benchmarks/cloud_start_study.py --threads 1 --epochs 20 --distance 0
+
+The second line trains the network without a metric as long as the recipe trains the others.
 """
 
 from __future__ import annotations
