@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from jlgcn.cli import app
 from jlgcn.nn import JLGCN
 from jlgcn.recipes import (
     RECIPES,
+    ClaimExperiment,
     Experiment,
     NodeExperiment,
     Recipe,
@@ -222,6 +224,23 @@ def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="add --resume to go on from them"):
         run_seed(experiment, 0, **place)
     assert run_seed(experiment, 0, resume=True, **place)["best_epoch"] == 0
+
+
+def test_finished_trials_of_a_network_are_not_trained_again(tmp_path: Path) -> None:
+    experiment = ClaimExperiment(model="gcn", num_trials=3, train=TrainConfig(epochs=3))
+    place: dict[str, Any] = {"recipe": "a/b", "variant": "c", "out": tmp_path, "data": small_data()}
+    first = run_seed(experiment, 0, **place)
+    (result,) = tmp_path.rglob("result.json")
+    result.unlink()
+    # Seconds are those of training, and come from the checkpoints.
+    assert run_seed(experiment, 0, resume=True, **place)["seconds"] == first["seconds"]
+
+    result.unlink()
+    shutil.rmtree(result.parent / "checkpoints" / "trial-2")
+    resumed = run_seed(experiment, 0, resume=True, **place)
+    assert resumed["seconds"] != first["seconds"]
+    for name in ("parameter_sha256", "test_accuracy", "val_accuracy", "chosen"):
+        assert resumed[name] == first[name]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ class ClaimExperiment(Experiment):
         results: list[tuple[FitResult, Tensor]] = []
         for index, (rate, decay, width) in enumerate(trials, start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
+            kept = where.checkpoints
             model, result = fit(
                 _maker(self.model, x.shape[1], data.num_classes, width),
                 data,
@@ -125,6 +126,8 @@ class ClaimExperiment(Experiment):
                 graph,
                 config,
                 seed=seed,
+                checkpoints=None if kept is None else kept / f"trial-{index}",
+                checkpoint_seconds=where.checkpoint_seconds,
                 progress=where.progress,
                 label=f"{where.label} trial {index}",
             )
