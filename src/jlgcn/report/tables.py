@@ -117,8 +117,9 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     """Return the table of every recipe that has records, in Markdown.
 
-    And "overview", of the main variants on citation networks; "claims", of all of ours; and
-    "claims-first", the few of these that the README begins with.
+    And "overview", of the main variants on citation networks; "claims", of all of ours;
+    "claims-first", the few of these that the README begins with; and "claims-beside", of what was
+    run beside them.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
     tables = {
@@ -135,20 +136,21 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     claims = claims_table(rows)
     tables["claims"] = markdown(claims)
     tables["claims-first"] = markdown([line for line in claims if line[0] in _FIRST_CLAIMS])
+    tables["claims-beside"] = markdown(baselines_table(rows))
     return tables
 
 
 def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the header and a line for every claim that has records.
 
-    Beside our accuracy: the best that others publish, the best baseline that was run beside it,
-    what the whole learned graph adds to the given one (or, without one, to logistic regression) and
-    what its metric adds to neighbours by plain distances.
+    Beside our accuracy: the best that others publish, the best baseline that was run beside it and
+    how far ours is ahead of that, what the whole learned graph adds to the given one (or, without
+    one, to logistic regression) and what its metric adds to neighbours by plain distances.
     """
     found = {(row["recipe"], row["variant"], row["metric"]): row for row in rows}
     accuracy = METRICS["honest"]
     lines: list[tuple[str, ...]] = [
-        ("claim", "jlgcn", "published", "run beside it", "graph adds", "metric adds")
+        ("claim", "jlgcn", "published", "run beside it", "ahead of it", "graph adds", "metric adds")
     ]
     for recipe in recorded_recipes(rows):
         ours = found.get((recipe.name, "best", accuracy))
@@ -160,7 +162,7 @@ def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             for variant in recipe.variants
             if variant.name in BASELINES and (recipe.name, variant.name, accuracy) in found
         ]
-        beside = max(others, key=lambda pair: pair[1], default=None)
+        beside, mean = max(others, key=lambda pair: pair[1], default=("", None))
         has_given = any(variant.name == "given only" for variant in recipe.variants)
         without = "given only" if has_given else "logistic regression"
         lines.append(
@@ -168,11 +170,27 @@ def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
                 recipe.name.removeprefix("claims/"),
                 with_interval(ours),
                 "" if published is None else f"{published[1]:.1f} ({published[0]})",
-                "" if beside is None else f"{percent(beside[1])} ({beside[0]})",
+                "" if mean is None else f"{percent(mean)} ({beside})",
+                with_interval(found.get((recipe.name, beside, AHEAD))),
                 with_interval(found.get((recipe.name, without, AHEAD))),
                 with_interval(found.get((recipe.name, "plain knn", AHEAD))),
             )
         )
+    return lines
+
+
+def baselines_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the header and a line for every claim: the accuracy of all that was run beside it."""
+    found = {
+        (row["recipe"], row["variant"]): f"{percent(row['mean'])} ({row['seeds']})"
+        for row in rows
+        if row["metric"] == METRICS["honest"]
+    }
+    lines: list[tuple[str, ...]] = [("claim", "jlgcn", *BASELINES)]
+    for recipe in recorded_recipes(rows):
+        if recipe.name.startswith("claims/"):
+            cells = (found.get((recipe.name, name), "") for name in ("best", *BASELINES))
+            lines.append((recipe.name.removeprefix("claims/"), *cells))
     return lines
 
 
