@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jlgcn.report.tables import percent
+
 GIB = 2**30
 
 
@@ -17,9 +19,7 @@ def recorded(path: Path) -> dict[str, Any]:
 
 def points(row: dict[str, Any]) -> str:
     """Return a difference in points, with its interval if it has one."""
-    mean = f"{100 * row['mean']:+.1f}"
+    mean = f"{round(100 * row['mean'], 1) + 0.0:+.1f}"
     return (
-        mean
-        if row["low"] is None
-        else f"{mean} ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+        mean if row["low"] is None else f"{mean} ({percent(row['low'])} to {percent(row['high'])})"
     )

@@ -124,6 +124,21 @@ def powers_compared(results: Path) -> str:
     return markdown(lines)
 
 
+def tried_after(results: Path) -> str:
+    """Return what further attempts gained on fresh splits, paired by split."""
+    path = results / "studies/closed_form_tried.jsonl"
+    found: dict[str, list[dict[str, float]]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        found.setdefault(line["claim"], []).append(line["accuracy"])
+    start, *others = next(iter(found.values()))[0]
+    lines = [("", start, *others)]
+    for claim, splits in found.items():
+        gains = (mean_and_interval([one[name] - one[start] for one in splits]) for name in others)
+        mean = sum(one[start] for one in splits) / len(splits)
+        lines.append((claim, f"{100 * mean:.1f}", *map(points, gains)))
+    return markdown(lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "mutants": mutants,
     "reliability": reliability,
@@ -132,6 +147,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "many rows": many_rows,
     "settings compared": settings_compared,
     "powers compared": powers_compared,
+    "tried after": tried_after,
     "suggested labels": suggested_labels,
     "batches": batches,
     "batches side by side": batches_side_by_side,

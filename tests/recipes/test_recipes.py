@@ -243,6 +243,13 @@ def test_finished_trials_of_a_network_are_not_trained_again(tmp_path: Path) -> N
         assert resumed[name] == first[name]
 
 
+def test_networks_choose_their_width_and_gcnii_its_depth(tmp_path: Path) -> None:
+    for model, size in (("gcn", "hidden_channels"), ("gcnii", "num_layers")):
+        experiment, data = short(get_recipe("claims/given/cora").variant(model).experiment)
+        result = run_seed(experiment, 0, recipe="a/b", variant=model, out=tmp_path, data=data)
+        assert result["chosen"] == {"lr": 0.01, "weight_decay": 5e-4, size: 16}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

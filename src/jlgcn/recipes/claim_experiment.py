@@ -43,6 +43,7 @@ _OPTIONS: dict[str, ClosedFormOptions] = {
 _RATES = (0.01, 0.003)
 _DECAYS = (5e-4, 5e-3)
 _WIDTHS = (16, 64, 128)
+_DEPTHS = (16, 32, 64)  # of GCNII, whose authors choose the depth; it stays 64 wide
 _PENALTIES = tuple(float(c) for c in np.logspace(-2, 3.5, 12))
 _KNN = 20
 # Features with fewer entries than this share of all are multiplied without their zeros.
@@ -112,15 +113,16 @@ class ClaimExperiment(Experiment):
         graph = data.graph()
         if self.model == "knn-gcn":
             graph = _neighborhood(data)
-        trials = [
-            (rate, decay, width) for width in _WIDTHS for decay in _DECAYS for rate in _RATES
-        ][: self.num_trials]
+        size_name, sizes = (
+            ("num_layers", _DEPTHS) if self.model == "gcnii" else ("hidden_channels", _WIDTHS)
+        )
+        trials = [(rate, decay, size) for size in sizes for decay in _DECAYS for rate in _RATES]
         results: list[tuple[FitResult, Tensor]] = []
-        for index, (rate, decay, width) in enumerate(trials, start=1):
+        for index, (rate, decay, size) in enumerate(trials[: self.num_trials], start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
             kept = where.checkpoints
             model, result = fit(
-                _maker(self.model, x.shape[1], data.num_classes, width),
+                _maker(self.model, x.shape[1], data.num_classes, size),
                 data,
                 x,
                 graph,
@@ -131,7 +133,7 @@ class ClaimExperiment(Experiment):
                 progress=where.progress,
                 label=f"{where.label} trial {index}",
             )
-            chosen = {"lr": rate, "weight_decay": decay, "hidden_channels": width}
+            chosen = {"lr": rate, "weight_decay": decay, size_name: size}
             result = replace(result, history=[], measured={"chosen": chosen})
             with torch.no_grad():
                 results.append((result, model(x, graph).argmax(-1)))
@@ -197,20 +199,21 @@ def _regress(data: NodeData) -> tuple[FitResult, Tensor]:
     return result, best[1]
 
 
-def _maker(model: str, in_channels: int, num_classes: int, width: int) -> Callable[[], nn.Module]:
+def _maker(model: str, in_channels: int, num_classes: int, size: int) -> Callable[[], nn.Module]:
+    """Return what makes a network of a width; of GCNII, of a depth."""
     from jlgcn.nn.baselines import APPNP, GAT, GCN, GCNII, MLP
 
     match model:
         case "gcn" | "knn-gcn":
-            return lambda: GCN(in_channels, num_classes, width)
+            return lambda: GCN(in_channels, num_classes, size)
         case "gat":
-            return lambda: GAT(in_channels, num_classes, max(1, width // 8))
+            return lambda: GAT(in_channels, num_classes, max(1, size // 8))
         case "appnp":
-            return lambda: APPNP(in_channels, num_classes, width)
+            return lambda: APPNP(in_channels, num_classes, size)
         case "gcnii":
-            return lambda: GCNII(in_channels, num_classes, width)
+            return lambda: GCNII(in_channels, num_classes, num_layers=size)
         case _:
-            return lambda: MLP(in_channels, num_classes, width)
+            return lambda: MLP(in_channels, num_classes, size)
 
 
 def _neighborhood(data: NodeData) -> SparseGraph:
