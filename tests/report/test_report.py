@@ -134,6 +134,7 @@ def test_everything_that_was_run_beside_a_claim_stands_in_one_table(
     header, _, *lines = (written / "claims-beside.md").read_text().splitlines()
     names = header.strip("| ").split(" | ")
     assert names == ["claim", "jlgcn", *BASELINES]
+    assert [line.split(" | ")[0] for line in lines] == ["| given/cora", "| nograph/cora"]
     found = {
         (row["recipe"], row["variant"]): row
         for row in summarize(read_records(results))

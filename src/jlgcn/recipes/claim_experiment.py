@@ -117,10 +117,10 @@ class ClaimExperiment(Experiment):
             ("num_layers", _DEPTHS) if self.model == "gcnii" else ("hidden_channels", _WIDTHS)
         )
         trials = [(rate, decay, size) for size in sizes for decay in _DECAYS for rate in _RATES]
+        kept = where.checkpoints
         results: list[tuple[FitResult, Tensor]] = []
         for index, (rate, decay, size) in enumerate(trials[: self.num_trials], start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
-            kept = where.checkpoints
             model, result = fit(
                 _maker(self.model, x.shape[1], data.num_classes, size),
                 data,
