@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from typer.testing import CliRunner
 
 from jlgcn.cli import app
@@ -232,13 +233,19 @@ def test_finished_trials_of_a_network_are_not_trained_again(tmp_path: Path) -> N
     first = run_seed(experiment, 0, **place)
     (result,) = tmp_path.rglob("result.json")
     result.unlink()
-    # Seconds are those of training, and come from the checkpoints.
-    assert run_seed(experiment, 0, resume=True, **place)["seconds"] == first["seconds"]
+    steps: list[Optimizer] = []
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: steps.append(optimizer))
+    try:
+        # Seconds are those of training, and come from the checkpoints.
+        assert run_seed(experiment, 0, resume=True, **place)["seconds"] == first["seconds"]
+        assert not steps
 
-    result.unlink()
-    shutil.rmtree(result.parent / "checkpoints" / "trial-2")
-    resumed = run_seed(experiment, 0, resume=True, **place)
-    assert resumed["seconds"] != first["seconds"]
+        result.unlink()
+        shutil.rmtree(result.parent / "checkpoints" / "trial-2")
+        resumed = run_seed(experiment, 0, resume=True, **place)
+        assert len(steps) == experiment.train.epochs
+    finally:
+        hook.remove()
     for name in ("parameter_sha256", "test_accuracy", "val_accuracy", "chosen"):
         assert resumed[name] == first[name]
 
