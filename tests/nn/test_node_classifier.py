@@ -91,7 +91,7 @@ def test_every_option_changes_a_result(field: str) -> None:
     def result(options: JLGCNOptions) -> Tensor:
         torch.manual_seed(0)
         model = JLGCN(5, 4, 3, rank=2, options=options).double().train()
-        x = points(6, 5) * 4
+        x = points(6, 5)
         for parameter in model.parameters():
             parameter.data.mul_(3)
         torch.manual_seed(1)

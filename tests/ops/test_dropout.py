@@ -48,6 +48,34 @@ def test_gradients_are_those_of_dropout() -> None:
     assert x.grad[kept].eq(2).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1001,), (7, 11, 13), (0, 4)])
+def test_entries_that_share_a_random_number_are_independent(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(shape, dtype=dtype).requires_grad_()
+    dropped = torch.stack([dropout(x, 0.3) for _ in range(400)])
+    assert dropped.dtype == dtype
+    assert dropped.shape == (400, *shape)
+    kept = (dropped.detach() != 0).double().flatten(1)
+    if kept.shape[1] == 0:
+        return
+    error = (0.3 * 0.7 / kept.numel()) ** 0.5
+    assert abs(float(kept.mean()) - 0.7) < 5 * error
+    for lag in (1, 2, 3, 4):
+        together = ((kept[:, lag:] - 0.7) * (kept[:, :-lag] - 0.7)).mean()
+        assert abs(float(together)) < 5 * 0.3 * 0.7 / kept[:, lag:].numel() ** 0.5
+
+
+def test_probabilities_finer_than_the_bits_are_not_rounded() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(1 << 22).requires_grad_()
+    rare = 2.0**-18  # 16 entries of these, less than half of what 16 bits tell apart
+    assert 1 <= int((dropout(x, rare) == 0).sum()) <= 40
+    assert 1 <= int((dropout(x, 1 - rare) != 0).sum()) <= 40
+
+
 def test_what_is_not_a_number_stays_so() -> None:
     x = torch.zeros(100, 10)
     x[:, 0] = float("nan")

@@ -223,7 +223,7 @@ class APPNP(nn.Module):
         start: Tensor = self.mlp(x)
         logits = start
         for _ in range(self.num_steps):
-            kept = functional.dropout(average.weight, self.dropout, self.training)
+            kept = dropout(average.weight, self.dropout, self.training)
             step = csr_matmul(average.pattern, kept, logits)
             logits = (1 - self.restart) * step + self.restart * start
         return logits

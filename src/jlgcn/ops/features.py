@@ -11,8 +11,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
-from torch.nn import functional
 
+from jlgcn.ops.dropout import dropout
 from jlgcn.ops.precision import no_autocast
 
 
@@ -125,7 +125,7 @@ class SparseFeatures:
         """Return the features with each entry set to 0 with probability p, the others scaled up."""
         if not training or p == 0:
             return self
-        return replace(self, value=functional.dropout(self.value, p))
+        return replace(self, value=dropout(self.value, p))
 
     def to(self, device: torch.device | str) -> SparseFeatures:
         """Return the features on another device."""
