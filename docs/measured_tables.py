@@ -139,6 +139,21 @@ def tried_after(results: Path) -> str:
     return markdown(lines)
 
 
+def classifiers_compared(results: Path) -> str:
+    """Return accuracies on fresh splits for every step towards the classifier that was frozen."""
+    path = results / "studies/closed_form_classifiers.jsonl"
+    found: dict[str, dict[str, list[float]]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        found.setdefault(line["claim"], {}).setdefault(line["step"], []).append(line["accuracy"])
+    steps = ("before", "temperature", "inputs", "kernel", "512", "1024")
+    lines = [("", *steps)]
+    for claim, by_step in found.items():
+        values = (by_step.get(step, []) for step in steps)
+        shown = (f"{100 * sum(v) / len(v):.1f} ({len(v)})" if v else "" for v in values)
+        lines.append((claim, *shown))
+    return markdown(lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "mutants": mutants,
     "reliability": reliability,
@@ -148,6 +163,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "settings compared": settings_compared,
     "powers compared": powers_compared,
     "tried after": tried_after,
+    "classifiers compared": classifiers_compared,
     "suggested labels": suggested_labels,
     "batches": batches,
     "batches side by side": batches_side_by_side,

@@ -20,8 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from jlgcn import JLGCNClassifier
+from jlgcn import JLGCNClassifier, SparseGraph
 from jlgcn.data import load_planetoid
+from jlgcn.nn import ClosedFormOptions, closed_form, fit_closed_form
+from jlgcn.saved_model import model_from_tensors, model_to_tensors, read_model, write_model
 from tests.data.real import DATA, needs_data
 
 EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
@@ -233,6 +235,26 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     assert hasattr(loaded, "feature_names_in_") != is_sparse
 
 
+def test_a_kernels_landmarks_are_kept(tmp_path: Path) -> None:
+    x, y, _ = wine()
+    features = torch.from_numpy(x).float()
+    row = torch.arange(177)
+    pairs = torch.stack([row, row + 1])
+    graph = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=178)
+    options = ClosedFormOptions(inputs="unit with own and neighbors", kernel_decay=1.0)
+    labels, train = torch.from_numpy(y), torch.arange(0, 178, 10)
+    model = fit_closed_form(features, graph, labels, train, options=options)
+    write_model(tmp_path, *model_to_tensors(model))
+    tensors, document = read_model(tmp_path)
+    loaded = model_from_tensors(tmp_path, tensors, document)
+    edges = torch.tensor([[0, 1], [5, 6]])
+    assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
+    assert torch.equal(loaded.inputs(), model.inputs())
+    for wrong in (tensors["landmarks"][1:], tensors["landmarks"][:, 1:]):
+        with pytest.raises(ValueError, match="landmarks have the shape"):
+            model_from_tensors(tmp_path, tensors | {"landmarks": wrong}, document)
+
+
 def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     x, _, few = wine()
     folder = tmp_path / "wine"
@@ -265,7 +287,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("holds no JSON object", "[]")
     refuses("names no schema", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this version reads 2", edited(schema=99))
+    refuses("written in schema 99 but this version reads 3", edited(schema=99))
     refuses("names no hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
@@ -273,6 +295,8 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     choice = json.loads(document)["choice"]
     choice["begin"] = choice.pop("restart")
     refuses("has other fields", edited(choice=choice))
+    choice = json.loads(document)["choice"] | {"inputs": "all"}
+    refuses("inputs must be one of", edited(choice=choice))
     refuses("says of the estimator is wrong", edited(parameters={"depth": 3}))
     classes = {"dtype": "int64", "values": [0, 1]}
     refuses("3 classes have 2 names", edited(classes=classes))
@@ -298,13 +322,24 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("scaler is not one of", *changed("scaler/scale", tensors["scaler/scale"][:2]))
 
 
-def test_a_model_of_the_schema_before_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", [1, 2])
+def test_models_of_schemas_before_are_read(
+    tmp_path: Path, schema: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, _, few = wine()
+    # As all were then.
+    monkeypatch.setattr(closed_form, "_INPUTS", ("leveled",))
+    monkeypatch.setattr(closed_form, "_KERNEL_DECAYS", (0.0,))
     model = JLGCNClassifier().fit(x, few)
     model.save_pretrained(tmp_path)
-    document = json.loads((tmp_path / "model.json").read_text())
+    document = json.loads((tmp_path / "model.json").read_text()) | {"schema": schema}
     del document["document_sha256"]
-    (tmp_path / "model.json").write_text(json.dumps(document | {"schema": 1}))
+    for name in ("inputs", "kernel_decay"):
+        del document["choice"][name], document["options"][name]
+    if schema == 2:
+        text = json.dumps(document, sort_keys=True).encode()
+        document["document_sha256"] = hashlib.sha256(text).hexdigest()
+    (tmp_path / "model.json").write_text(json.dumps(document))
     loaded = JLGCNClassifier.from_pretrained(tmp_path)
     assert np.array_equal(loaded.transduction_, model.transduction_)
 

@@ -105,7 +105,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given_decay: float | None = None,
         metric_weight: float = 0.1,
         restart: float | None = None,
-        n_components: int = 256,
+        n_components: int = 1024,
         scaler: Kind = "auto",
         verbose: bool = False,
     ) -> None:
@@ -223,7 +223,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
         """
         check_is_fitted(self, "model_")
-        first, second = (self.model_.candidates.features_of(self._number(row)) for row in (i, j))
+        rows = torch.tensor([self._number(row) for row in (i, j)])
+        first, second = self.model_.candidates.features_of(rows)
         return self.model_.explain_edge(first, second, layer)
 
     def explain_node(self, i: int) -> NodeExplanation:

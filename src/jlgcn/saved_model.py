@@ -20,10 +20,11 @@ from jlgcn.data.files import hash_of_file, read_json, sha256_of
 from jlgcn.graphs import SparseGraph
 from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
 from jlgcn.nn.candidates import Candidates, GraphChoice
+from jlgcn.nn.node_inputs import Landmarks, num_blocks
 from jlgcn.ops import SparseFeatures, symmetric_pattern
 from jlgcn.train.checkpoint import write_to_disk
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 DOCUMENT = "model.json"
 _HASH = re.compile("[0-9a-f]{64}")
 _OWN_HASH = "document_sha256"
@@ -69,8 +70,8 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if "schema" not in document:
         raise damaged(folder, f"{DOCUMENT} names no schema")
     own_hash = document.pop(_OWN_HASH, None)
-    # Schema 1 had no hash of its document.
-    if document["schema"] not in (1, SCHEMA_VERSION):
+    # Schema 1 had no hash of its document; before 3, classifiers were linear in leveled features.
+    if document["schema"] not in (1, 2, SCHEMA_VERSION):
         raise ValueError(
             f"{folder} was written in schema {document['schema']!r} but this version reads "
             f"{SCHEMA_VERSION}; use the version of jlgcn that wrote it"
@@ -123,6 +124,9 @@ def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[st
         assert candidates.given_distance is not None
         tensors |= _graph_to_tensors("given", candidates.given)
         tensors["given_distance"] = candidates.given_distance
+    if model.landmarks is not None:
+        tensors["landmarks"] = model.landmarks.points
+        tensors["whitening"] = model.landmarks.whitening
     for index, layer in enumerate(model.layers):
         tensors |= {f"metric/{index}": layer.metric, f"logits/{index}": layer.logits}
         tensors |= _graph_to_tensors(f"learned/{index}", layer.learned)
@@ -133,6 +137,7 @@ def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[st
         "learned_scale": model.learned_scale,
         "losses": [layer.loss for layer in model.layers],
         "num_features": model.projection.shape[0],
+        "landmark_decay": 0.0 if model.landmarks is None else model.landmarks.decay,
     }
     return tensors, document
 
@@ -154,8 +159,9 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
         elif bool(tensor.isnan().any()):
             raise ValueError(f"{name} has NaN")
     num_nodes = tensors["spread"].shape[0]
-    options = _read(ClosedFormOptions, document["options"])
-    choice = _read(GraphChoice, document["choice"])
+    missing = {"inputs": "leveled", "kernel_decay": 0.0} if document["schema"] < 3 else {}
+    options = _read(ClosedFormOptions, missing | document["options"])
+    choice = _read(GraphChoice, missing | document["choice"])
     x: Tensor | SparseFeatures
     if "x" in tensors:
         x = tensors["x"]
@@ -190,9 +196,17 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
     )
     num_features, num_components = tensors["projection"].shape
     num_classes = tensors["bias"].shape[0]
+    num_inputs = num_components * num_blocks(choice.inputs)
+    landmarks = None
+    if choice.kernel_decay > 0:
+        points, whitening = tensors["landmarks"], tensors["whitening"]
+        if points.shape != (len(whitening), num_inputs):
+            raise ValueError(f"landmarks have the shape {tuple(points.shape)}")
+        landmarks = Landmarks(points, float(document["landmark_decay"]), whitening)
+        num_inputs = whitening.shape[1]
     shapes: dict[str, tuple[int, ...]] = {
         "spread": (num_nodes, num_components),
-        "weight": (num_components, num_classes),
+        "weight": (num_inputs, num_classes),
         "distance": tuple(index.shape),
         **{f"metric/{i}": (num_features, num_classes) for i in range(len(layers))},
         **{f"logits/{i}": (num_nodes, num_classes) for i in range(len(layers))},
@@ -217,6 +231,7 @@ def _model(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJL
         learned_scale=float(document["learned_scale"]),
         projection=tensors["projection"],
         spread=tensors["spread"],
+        landmarks=landmarks,
         weight=tensors["weight"],
         bias=tensors["bias"],
         train=train,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from jlgcn import SparseGraph
 from jlgcn.data import FeatureScaler
 from jlgcn.nn import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions, fit_closed_form, ridge
 from jlgcn.nn.candidates import Candidates, GraphChoice
+from jlgcn.nn.node_inputs import MAX_LANDMARKS, Inputs, Landmarks
 from jlgcn.nn.suggest import most_telling_rows
 from jlgcn.ops import SparseFeatures
 from jlgcn.recipes.claim_data import load_claim
@@ -90,10 +92,12 @@ def test_labels_find_out_that_a_graph_is_wrong() -> None:
     wrong = SparseGraph(
         torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
     )
-    model = fit_closed_form(x, wrong, y, torch.arange(60))
+    # No way around the graph: a long walk, and a classifier that sees nothing else.
+    options = ClosedFormOptions(restart=0.05, inputs="leveled", kernel_decay=0.0)
+    model = fit_closed_form(x, wrong, y, torch.arange(60), options=options)
     assert model.choice.given_decay > 0
     trusting = fit_closed_form(
-        x, wrong, y, torch.arange(60), options=ClosedFormOptions(given_decay=0.0)
+        x, wrong, y, torch.arange(60), options=replace(options, given_decay=0.0)
     )
     assert accuracy(model, y) > accuracy(trusting, y)
 
@@ -147,16 +151,113 @@ def test_one_label_a_class_is_enough_for_clusters() -> None:
     assert accuracy(model, y) > 0.95
 
 
-def test_new_nodes_that_equal_old_ones_are_classified_as_they_are() -> None:
+@pytest.mark.parametrize("kernel_decay", [0.0, 1.0])
+@pytest.mark.parametrize("inputs", get_args(Inputs))
+def test_new_nodes_that_equal_old_ones_are_classified_as_they_are(
+    inputs: Inputs, kernel_decay: float
+) -> None:
     x, y = blobs(200)
     graph = edges_within(y, 300)
-    model = fit_closed_form(x, graph, y, torch.arange(30))
+    options = ClosedFormOptions(inputs=inputs, kernel_decay=kernel_decay)
+    model = fit_closed_form(x, graph, y, torch.arange(30), options=options)
     got = model.predict(x[:50], graph.edge_index[:, graph.edge_index[0] < 50])
     assert float((got.argmax(-1) == model.logits[:50].argmax(-1)).float().mean()) > 0.95
+
+
+def test_new_nodes_are_classified_each_by_itself() -> None:
+    x, y = blobs(200)
+    model = fit_closed_form(x, edges_within(y, 300), y, torch.arange(30))
     new, y_new = blobs(60)
     assert float((model.predict(new).argmax(-1) == y_new).float().mean()) > 0.8
     one_by_one = torch.cat([model.predict(row.unsqueeze(0)) for row in new[:5]])
     assert largest_difference(model.predict(new)[:5], one_by_one) < 1e-4
+
+
+def test_a_classifier_sees_rows_without_their_degree_or_without_their_length() -> None:
+    x, y = blobs()
+    graph = edges_within(y, 100)
+    for inputs in get_args(Inputs):
+        options = replace(FIXED, inputs=inputs, kernel_decay=0.0)
+        model = fit_closed_form(x, graph, y, torch.arange(15), options=options)
+        own = x @ model.projection
+        units = [functional.normalize(part) for part in (model.spread, own, graph.matmul(own))]
+        expected = {
+            "leveled": model.spread / model.graph.degree().sqrt().unsqueeze(-1),
+            "unit": units[0],
+            "unit with own": torch.cat(units[:2], dim=-1),
+            "unit with own and neighbors": torch.cat(units, dim=-1),
+        }[inputs]
+        assert model.choice.inputs == inputs
+        assert largest_difference(model.inputs(), expected) < 1e-6
+        assert largest_difference(model.inputs() @ model.weight + model.bias, model.logits) < 1e-4
+        assert len(model.weight) == expected.shape[1]
+
+
+def test_labels_let_a_classifier_see_own_features_where_neighbours_are_unlike() -> None:
+    x, y = blobs(300)
+    row = torch.arange(300)
+    pairs = torch.stack([row, (row + 1) % 300])  # every edge joins two classes
+    wrong = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=300)
+    # A walk that no choice of the labels makes short enough, on given edges alone.
+    options = ClosedFormOptions(
+        num_layers=1, num_neighbors=5, learned_degree=0.0, given_decay=0.0, restart=0.05
+    )
+    train, val = torch.arange(60), torch.arange(60, 120)
+    model = fit_closed_form(x, wrong, y, train, val, options=options)
+    assert model.choice.inputs.startswith("unit with own")
+    leveled = replace(options, inputs="leveled")
+    assert accuracy(model, y) > accuracy(
+        fit_closed_form(x, wrong, y, train, val, options=leveled), y
+    )
+
+
+def test_labels_take_a_kernel_where_no_plane_tells_classes_apart() -> None:
+    angle = torch.rand(400) * 2 * torch.pi
+    y = torch.arange(400) % 2
+    x = (1.0 + y).unsqueeze(-1) * torch.stack([angle.cos(), angle.sin()], dim=-1)
+    x = x + 0.1 * torch.randn_like(x)
+    row, col = torch.randint(400, (2, 4000))
+    wrong = SparseGraph(
+        torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
+    )
+    # One circle around another, and only given edges, which say nothing.
+    options = ClosedFormOptions(num_layers=1, learned_degree=0.0, inputs="leveled", restart=0.8)
+    train, val = torch.arange(100), torch.arange(100, 200)
+    model = fit_closed_form(x, wrong, y, train, val, options=options)
+    assert model.choice.kernel_decay > 0
+    linear = fit_closed_form(x, wrong, y, train, val, options=replace(options, kernel_decay=0.0))
+    assert accuracy(model, y) > accuracy(linear, y) + 0.1
+
+
+def test_inner_products_of_compared_inputs_are_those_of_the_kernel() -> None:
+    inputs = torch.randn(40, 5, dtype=F64)
+    train = torch.arange(0, 40, 2)
+    landmarks = Landmarks.place(inputs, train, 0.7)
+    distance = torch.cdist(inputs, inputs).square()
+    unit = distance[train][:, train].mean()
+    kernel = (-0.7 * distance / unit).exp()
+    found = landmarks(inputs)
+    # With a landmark it is the kernel itself; between others, what landmarks see of it.
+    assert largest_difference(found @ found[train].mT, kernel[:, train]) < 1e-4
+    solved = torch.linalg.solve(kernel[train][:, train], kernel[train])
+    assert largest_difference(found @ found.mT, kernel[:, train] @ solved) < 1e-4
+    weight = torch.randn(found.shape[1], 3, dtype=F64)
+    gradient = landmarks.mean_gradient(inputs[7], weight)
+    nothing = landmarks(torch.zeros_like(inputs[:1]))[0]
+    assert largest_difference(inputs[7] @ gradient, (found[7] - nothing) @ weight) < 1e-9
+    # Rows that are far from 0, and near to each other for that, are told apart as well.
+    far = (1000 + inputs).float()
+    far_found = Landmarks.place(far, train, 0.7)(far).double()
+    assert largest_difference(far_found @ far_found[train].mT, kernel[:, train]) < 1e-2
+    many = Landmarks.place(torch.randn(2000, 5), torch.arange(2000), 1.0)
+    assert len(many.points) == MAX_LANDMARKS
+
+
+def test_neighbours_of_given_edges_are_no_inputs_without_a_graph() -> None:
+    x, y = blobs()
+    options = ClosedFormOptions(inputs="unit with own and neighbors")
+    with pytest.raises(ValueError, match="ask for a graph; pass one"):
+        fit_closed_form(x, None, y, torch.arange(15), options=options)
 
 
 def test_sparse_and_dense_features_give_the_same() -> None:
@@ -219,12 +320,18 @@ def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() ->
     assert last > first + 0.01
 
 
+@pytest.mark.parametrize("inputs", get_args(Inputs))
+@pytest.mark.parametrize("kernel_decay", [0.0, 1.0])
 @pytest.mark.parametrize("decay", [0.0, 0.5])
-def test_a_nodes_scores_are_the_sum_of_itself_and_its_neighbours(decay: float) -> None:
+def test_a_nodes_scores_are_the_sum_of_itself_and_its_neighbours(
+    decay: float, kernel_decay: float, inputs: Inputs
+) -> None:
     x, y = blobs()
     x = x.double()
     graph = edges_within(y, 100).to(dtype=F64)
-    options = replace(FIXED, given_decay=decay, tolerance=1e-12)
+    options = replace(
+        FIXED, given_decay=decay, inputs=inputs, kernel_decay=kernel_decay, tolerance=1e-12
+    )
     model = fit_closed_form(x, graph, y, torch.arange(15), options=options)
     centred = model.logits - model.logits.mean(-1, keepdim=True)
     joined, given = model.graph.to_dense(), graph.to_dense()
@@ -247,7 +354,7 @@ def test_without_a_neighbour_over_an_edge_its_part_is_gone() -> None:
     """The equation again, solved by hand: scores without node j's term miss just that term."""
     x, y = blobs(30)
     x = x.double()
-    options = replace(FIXED, tolerance=1e-12)
+    options = replace(FIXED, inputs="leveled", kernel_decay=0.0, tolerance=1e-12)
     model = fit_closed_form(x, None, y, torch.arange(15), options=options)
     found = model.explain_node(20)
     total, degree = model.graph.to_dense(), model.graph.degree()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jlgcn.graphs import SparseGraph
+from jlgcn.nn.node_inputs import Inputs, check_inputs
 from jlgcn.ops import Pattern, SparseFeatures, nearest_neighbors, pair_distances, symmetric_pattern
 
 Features = Tensor | SparseFeatures
@@ -22,7 +23,7 @@ _CHUNK_ENTRIES = 2**22
 
 @dataclass(frozen=True)
 class GraphChoice:
-    """How a learned graph is made of candidates, joined with a given one, and walked on.
+    """How a learned graph is made of candidates, joined with a given one, walked on, and read.
 
     Attributes:
         num_neighbors: heaviest candidates that a node is joined with.
@@ -31,12 +32,19 @@ class GraphChoice:
         given_decay: ρ; a given edge is multiplied by exp(-ρ d²), with d² the learned distance of
             its ends. 0 trusts all given edges alike.
         restart: α of the random walk that spreads features over both.
+        inputs: what the classifier sees of a node.
+        kernel_decay: how fast the kernel of its inputs falls; 0 for a linear classifier.
     """
 
     num_neighbors: int
     learned_degree: float
     given_decay: float
     restart: float
+    inputs: Inputs = "leveled"
+    kernel_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_inputs(self.inputs)
 
 
 class JoinedGraph(NamedTuple):
@@ -143,11 +151,11 @@ class Candidates:
         weight = self._given_weight(self.x @ metric, decay)
         return SparseGraph.from_pattern(self.given.pattern, weight)
 
-    def features_of(self, node: int) -> Tensor:  # (in_channels,)
-        """Return the features of one node, dense."""
+    def features_of(self, nodes: Tensor) -> Tensor:  # (K, in_channels)
+        """Return the features of some nodes, dense."""
         if isinstance(self.x, Tensor):
-            return self.x[node]
-        return torch.from_numpy(self.x.to_scipy()[[node]].toarray()[0])
+            return self.x[nodes]
+        return torch.from_numpy(self.x.to_scipy()[nodes.numpy()].toarray())
 
     def _learned_distance(self, z: Tensor) -> Tensor:
         """Return the candidates' distances under a metric, some rows at a time."""

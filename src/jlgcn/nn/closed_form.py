@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +17,8 @@ from jlgcn.nn.closed_form_model import (
     ClosedFormJLGCN,
     ClosedFormLayer,
     ClosedFormOptions,
-    leveled,
 )
+from jlgcn.nn.node_inputs import MAX_LANDMARKS, Inputs, Landmarks, inputs_of
 from jlgcn.nn.ridge import fit_ridge, is_better
 from jlgcn.ops import SparseFeatures, principal_directions
 
@@ -29,6 +30,9 @@ _NUM_NEIGHBORS = (20, 5, 10, 40)
 _GIVEN_DECAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 _LEARNED_DEGREES = (1.0, 0.5, 2.0, 4.0)
 _LEARNED_DEGREE_ALONE = 7.0
+_INPUTS: tuple[Inputs, ...] = ("leveled", "unit", "unit with own", "unit with own and neighbors")
+_KERNEL_DECAYS = (0.0, 0.25, 1.0, 4.0)
+_NUM_COMPONENTS_TO_CHOOSE_BY = 256
 
 
 @torch.no_grad()
@@ -51,8 +55,8 @@ def fit_closed_form(
     to the given graph, normalises, and convolves features with all powers of the sum at once
     (:func:`jlgcn.graphs.diffuse`). Then
 
-    1. *classes*: a ridge regression on the spread features, whose penalty makes labels most likely
-       that it has not seen;
+    1. *classes*: a ridge regression on the spread features, or on kernels of them, whose penalty
+       makes labels most likely that it has not seen;
     2. *metric*: R of the next layer is the ridge regression of these classes' probabilities on the
        features of all nodes. Directions that tell classes apart grow.
 
@@ -69,7 +73,7 @@ def fit_closed_form(
 
     Cost: one search for `num_candidates` neighbours; then for each layer, and for each value that
     is tried, :func:`jlgcn.graphs.num_steps` products of `num_components` columns with a graph of
-    about 2·N·num_neighbors entries. Memory N·(2·num_candidates + 4·num_components).
+    about 2·N·num_neighbors entries. Memory N·(2·num_candidates + 8·num_components + 1024).
 
     Example:
         >>> x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(5, 6, 30)]).unsqueeze(-1)
@@ -80,6 +84,8 @@ def fit_closed_form(
     """
     options = ClosedFormOptions() if options is None else options
     _check(x, y, train, val, options)
+    if graph is None and options.inputs == "unit with own and neighbors":
+        raise ValueError(f"inputs {options.inputs!r} ask for a graph; pass one, or inputs=None")
     candidates = Candidates.find(x, options.num_candidates, graph)
     projection = principal_directions(x, options.num_components, options.component_power)
     known = train if val is None else torch.cat([train, val])
@@ -94,18 +100,20 @@ def fit_closed_form(
             if options.control == "random metric":
                 other = torch.randn_like(metric)
                 metric = other * (metric.norm() / other.norm())
-        solved = problem.solve(metric, choice)
+        walked = problem.walk(metric, choice)
+        solved = problem.classify(walked, choice)
         loss = float(solved.losses.mean())
-        layers.append(ClosedFormLayer(metric, solved.learned, solved.logits, loss))
+        layers.append(ClosedFormLayer(metric, walked.learned, solved.logits, loss))
     return ClosedFormJLGCN(
         options=options,
         choice=choice,
         candidates=candidates,
         layers=tuple(layers),
-        graph=solved.graph,
-        learned_scale=solved.learned_scale,
+        graph=walked.total,
+        learned_scale=walked.scale,
         projection=projection,
-        spread=solved.spread,
+        spread=walked.spread,
+        landmarks=solved.landmarks,
         weight=solved.weight,
         bias=solved.bias,
         train=train,
@@ -113,13 +121,19 @@ def fit_closed_form(
     )
 
 
-class _Solved(NamedTuple):
-    """What a metric comes to: a graph, features spread over it, a classifier of these."""
+class _Walked(NamedTuple):
+    """What a metric comes to: a graph, and features spread over it."""
 
     learned: SparseGraph
-    learned_scale: float
-    graph: SparseGraph
+    scale: float
+    total: SparseGraph
     spread: Tensor
+
+
+class _Solved(NamedTuple):
+    """A classifier of spread features, and what it says."""
+
+    landmarks: Landmarks | None
     weight: Tensor
     bias: Tensor
     logits: Tensor
@@ -151,46 +165,82 @@ class _Problem:
     options: ClosedFormOptions
 
     def choose(self) -> GraphChoice:
-        """Return what the options say, and what labels prefer where they say nothing."""
+        """Return what the options say, and what labels prefer where they say nothing.
+
+        Graphs are compared by the first directions of the features alone, which tell as much of
+        them in a fraction of the time; then classifiers, by all, on the graph that was chosen.
+        """
         options = self.options
         is_alone = self.candidates.given is None
-        neighbors = _open(options.num_neighbors, _NUM_NEIGHBORS)
-        decays = _open(options.given_decay, (0.0,) if is_alone else _GIVEN_DECAYS)
-        degrees = _open(
-            options.learned_degree, (_LEARNED_DEGREE_ALONE,) if is_alone else _LEARNED_DEGREES
+        degrees = (_LEARNED_DEGREE_ALONE,) if is_alone else _LEARNED_DEGREES
+        of_graph: dict[str, tuple[Any, ...]] = {
+            "restart": _open(options.restart, _RESTARTS),
+            "num_neighbors": _open(options.num_neighbors, _NUM_NEIGHBORS),
+            "given_decay": _open(options.given_decay, (0.0,) if is_alone else _GIVEN_DECAYS),
+            "learned_degree": _open(options.learned_degree, degrees),
+        }
+        kinds = _open(options.inputs, _INPUTS[:3] if is_alone else _INPUTS)
+        decays = _open(options.kernel_decay, _KERNEL_DECAYS)
+        classifiers = [
+            {"inputs": kind, "kernel_decay": decay} for kind in kinds for decay in decays
+        ]
+        graphs = [{name: value} for name, values in of_graph.items() for value in values[1:]]
+        first = {name: values[0] for name, values in of_graph.items()}
+        few = replace(
+            self,
+            projection=self.projection[:, :_NUM_COMPONENTS_TO_CHOOSE_BY],
+            features=self.features[:, :_NUM_COMPONENTS_TO_CHOOSE_BY],
         )
-        restarts = _open(options.restart, _RESTARTS)
-        choice = GraphChoice(neighbors[0], degrees[0], decays[0], restarts[0])
-        tries: list[tuple[str, float]] = [("restart", value) for value in restarts[1:]]
-        tries += [("num_neighbors", value) for value in neighbors[1:]]
-        tries += [("given_decay", value) for value in decays[1:]]
-        tries += [("learned_degree", value) for value in degrees[1:]]
-        if not tries:
+        choice = few.prefer(GraphChoice(**first, inputs=kinds[0], kernel_decay=decays[0]), graphs)
+        return self.prefer(choice, classifiers[1:])
+
+    def prefer(self, choice: GraphChoice, changes: list[dict[str, Any]]) -> GraphChoice:
+        """Return a choice after all changes, one after another, that make labels more likely."""
+        if not changes:
             return choice
         metric = self.projection.new_zeros(self.projection.shape[0], self.num_classes)
         left_out = self.y[self.train] if self.val is None else None
-        best = self.solve(metric, choice).losses
-        for name, value in tries:
-            tried = replace(choice, **{name: value})  # type: ignore[arg-type]
-            losses = self.solve(metric, tried).losses
+        walked = self.walk(metric, choice)
+        best = self.classify(walked, choice).losses
+        for change in changes:
+            tried = replace(choice, **change)
+            new = walked if "inputs" in change else self.walk(metric, tried)
+            losses = self.classify(new, tried).losses
             if is_better(losses, best, left_out):
-                best, choice = losses, tried
+                best, choice, walked = losses, tried, new
         return choice
 
-    def solve(self, metric: Tensor, choice: GraphChoice) -> _Solved:
-        """Return the graph under a metric, and all that follows from it."""
-        options = self.options
+    def walk(self, metric: Tensor, choice: GraphChoice) -> _Walked:
+        """Return the graph under a metric, and the features spread over it."""
         order = None
-        if options.control == "shuffled graph":
+        if self.options.control == "shuffled graph":
             order = torch.randperm(self.features.shape[0])
-        learned, scale, graph = self.candidates.join(metric, choice, order)
+        joined = self.candidates.join(metric, choice, order)
         spread = diffuse(
-            graph.normalized(), self.features, choice.restart, tolerance=options.tolerance
+            joined.total.normalized(),
+            self.features,
+            choice.restart,
+            tolerance=self.options.tolerance,
         )
-        inputs = leveled(spread, graph.degree())
+        return _Walked(*joined, spread)
+
+    def classify(self, walked: _Walked, choice: GraphChoice) -> _Solved:
+        """Return a classifier of features that were spread."""
+        inputs = inputs_of(
+            choice.inputs, walked.spread, walked.total.degree(), self.features, self.neighbors
+        )
+        landmarks = None
+        if choice.kernel_decay > 0:
+            landmarks = Landmarks.place(inputs, self.train, choice.kernel_decay)
+            inputs = landmarks(inputs)
         weight, bias, losses = fit_ridge(inputs, self.y, self.train, self.val, self.num_classes)
-        logits = inputs @ weight + bias
-        return _Solved(learned, scale, graph, spread, weight, bias, logits, losses)
+        return _Solved(landmarks, weight, bias, inputs @ weight + bias, losses)
+
+    @cached_property
+    def neighbors(self) -> Tensor | None:
+        """Features added up over given edges, (N, num_components)."""
+        given = self.candidates.given
+        return None if given is None else given.matmul(self.features)
 
     def learn_metric(self, logits: Tensor) -> Tensor:  # (in_channels, num_classes)
         """Return the regression of the classes' probabilities on the features of all nodes."""
@@ -219,7 +269,8 @@ def _check(
     if val is not None:
         check_labels(y, val, num_nodes, name="val")
     num_components = min(options.num_components, num_nodes, num_features)
-    per_node = 12 * 2 * options.num_candidates + 4 * num_components * x.dtype.itemsize
+    num_numbers = 8 * num_components + 2 * MAX_LANDMARKS
+    per_node = 12 * 2 * options.num_candidates + num_numbers * x.dtype.itemsize
     needed = num_nodes * per_node + num_features * num_components * x.dtype.itemsize
     check_memory(
         needed, x.device, f"{num_nodes:,} nodes of {num_features:,} features", "num_components=64"

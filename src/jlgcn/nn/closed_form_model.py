@@ -7,10 +7,20 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from jlgcn.graphs import SparseGraph
 from jlgcn.nn.candidates import Candidates, Features, GraphChoice
 from jlgcn.nn.explain import EdgeExplanation, NodeExplanation, mean_contributions, take_apart
+from jlgcn.nn.node_inputs import (
+    Inputs,
+    Landmarks,
+    check_inputs,
+    inputs_of,
+    length_of,
+    num_blocks,
+    unit_rows,
+)
 from jlgcn.nn.suggest import most_telling_rows
 
 Control = Literal["none", "random metric", "shuffled graph"]
@@ -36,6 +46,15 @@ class ClosedFormOptions:
         metric_weight: γ, mean squared length of what a learned metric adds to a node.
         restart: of the random walk that spreads features, see :func:`jlgcn.graphs.diffuse`; None
             for 0.01, 0.05, 0.2 or 0.8. The larger, the more a node's own features count.
+        inputs: what the classifier sees. "leveled" divides spread features by the root of a node's
+            degree, which is what a walk far from its start adds; "unit" gives them length 1, so
+            that a node counts by the direction of its features alone; "unit with own" puts beside
+            these the features before they are spread, of length 1 too, for graphs whose neighbours
+            are unlike; "unit with own and neighbors" also those of the ends of given edges, added
+            up, which asks for a given graph. None for the one that labels prefer.
+        kernel_decay: how fast the classifier's Gaussian kernel falls with the squared distance of
+            inputs, of which 1 is the mean of labelled nodes; 0 for a linear classifier. None for
+            0, 0.25, 1 or 4.
         num_components: principal directions of the features that are spread.
         component_power: see :func:`jlgcn.ops.principal_directions`; below 1, short directions count
             more than their length says.
@@ -56,7 +75,9 @@ class ClosedFormOptions:
     num_candidates: int = 100
     metric_weight: float = 0.1
     restart: float | None = None
-    num_components: int = 256
+    inputs: Inputs | None = None
+    kernel_decay: float | None = None
+    num_components: int = 1024
     component_power: float = 1.0
     tolerance: float = 1e-2
     control: Control = "none"
@@ -65,11 +86,13 @@ class ClosedFormOptions:
         if self.control not in get_args(Control):
             choices = ", ".join(get_args(Control))
             raise ValueError(f"control must be one of {choices}, but it is {self.control!r}")
+        if self.inputs is not None:
+            check_inputs(self.inputs)
         for name in ("num_layers", "num_neighbors", "num_candidates", "num_components"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but it is {value}")
-        for name in ("learned_degree", "given_decay", "metric_weight"):
+        for name in ("learned_degree", "given_decay", "metric_weight", "kernel_decay"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, but it is {value}")
@@ -106,7 +129,8 @@ class ClosedFormJLGCN:
         learned_scale: what learned weights were multiplied by in this sum.
         projection: from features to what is spread, (in_channels, num_components).
         spread: features after spreading over `graph`, (N, num_components).
-        weight: of the classifier, (num_components, num_classes).
+        landmarks: what the inputs are compared with by a kernel; None for a linear classifier.
+        weight: of the classifier, a row for each column of :meth:`inputs`.
         bias: of the classifier, (num_classes,).
         train: nodes that were learned from, (M,), int64.
         labels: their classes, (M,), int64.
@@ -120,6 +144,7 @@ class ClosedFormJLGCN:
     learned_scale: float
     projection: Tensor
     spread: Tensor
+    landmarks: Landmarks | None
     weight: Tensor
     bias: Tensor
     train: Tensor
@@ -129,6 +154,21 @@ class ClosedFormJLGCN:
     def logits(self) -> Tensor:
         """Scores of the classes of all nodes, (N, num_classes)."""
         return self.layers[-1].logits
+
+    def inputs(self) -> Tensor:
+        """Return what is linear in the scores of every node: (N, L) with L rows of `weight`.
+
+        Cost: the product of features and `projection`, and with a given graph that of the graph
+        and its result, where they are seen; N·L kernels where there are landmarks.
+        """
+        kind, given, own, neighbors = self.choice.inputs, self.candidates.given, None, None
+        if num_blocks(kind) > 1:
+            own = self.candidates.x @ self.projection
+            neighbors = None if given is None else given.matmul(own)
+        return self._kernel(inputs_of(kind, self.spread, self.graph.degree(), own, neighbors))
+
+    def _kernel(self, inputs: Tensor) -> Tensor:
+        return inputs if self.landmarks is None else self.landmarks(inputs)
 
     def __repr__(self) -> str:
         nodes, classes = self.logits.shape
@@ -164,9 +204,23 @@ class ClosedFormJLGCN:
         pairs = torch.stack([row, col])
         rows = torch.sparse_coo_tensor(pairs, weight, size, check_invariants=False)
         walk = 1 - self.choice.restart
-        h = self.choice.restart * (x @ self.projection) + walk * (rows @ self.spread)
+        own = x @ self.projection
+        h = self.choice.restart * own + walk * (rows @ self.spread)
         h = h / (1 - walk / degree).unsqueeze(-1)
-        return leveled(h, degree) @ self.weight + self.bias
+        nearby = self._known_neighbors(x.shape[0], edges)
+        inputs = inputs_of(self.choice.inputs, h, degree, own, nearby)
+        return self._kernel(inputs) @ self.weight + self.bias
+
+    def _known_neighbors(self, num_new: int, edges: Tensor | None) -> Tensor | None:
+        """Return the features that new nodes' given edges lead to, added up, where they count."""
+        if num_blocks(self.choice.inputs) < 3:
+            return None
+        if edges is None:
+            return self.spread.new_zeros(num_new, self.spread.shape[1])
+        ones = self.spread.new_ones(edges.shape[1])
+        size = (num_new, self.spread.shape[0])
+        rows = torch.sparse_coo_tensor(edges, ones, size, check_invariants=False)
+        return rows @ (self.candidates.x @ self.projection)
 
     @torch.no_grad()
     def explain_edge(
@@ -203,7 +257,12 @@ class ClosedFormJLGCN:
 
         .. math:: \Big(\alpha x_i + (1 - \alpha) \sum_{j \ne i}
             \frac{a_{ij}}{\sqrt{d_i d_j}} h_j \Big)
-            \frac{W}{\sqrt{d_i} \, (1 - (1 - \alpha) a_{ii} / d_i)} + b
+            \frac{W}{s_i \, (1 - (1 - \alpha) a_{ii} / d_i)} + b
+
+        s_i is the root of d_i, or, with inputs of length 1, the length of h_i. What a classifier
+        makes of own features beside them is added to the node's own part, and what it makes of the
+        neighbours' to their given edges. Of a kernel's classifier, W is the mean gradient on the
+        way from no features at all, whose scores are b, to those of the node.
 
         Args:
             node: which node.
@@ -217,30 +276,52 @@ class ClosedFormJLGCN:
         neighbors, weight = self.graph.row(node)
         is_self = neighbors == node
         degree, walk = self.graph.degree(), 1 - self.choice.restart
+        features = self.candidates.features_of(torch.tensor([node]))[0] @ self.projection
         # All but the node itself, on the right of the equation; what is on its left divides.
-        divisor = degree[node].sqrt() * (1 - walk * weight[is_self].sum() / degree[node])
-        classifier = (self.weight - self.weight.mean(-1, keepdim=True)) / divisor
-        step = walk / (degree[node] * degree[neighbors]).sqrt()
-        message = step.unsqueeze(-1) * (self.spread[neighbors] @ classifier)
-        by_learned, by_given = torch.zeros_like(message), torch.zeros_like(message)
-        ends, weight = self.layers[-1].learned.row(node)
-        place = torch.searchsorted(neighbors, ends)
-        by_learned[place] = (self.learned_scale * weight).unsqueeze(-1) * message[place]
-        given = self.candidates.weighted_given(self.layers[-1].metric, self.choice.given_decay)
-        if given is not None:
-            ends, weight = given.row(node)
-            place = torch.searchsorted(neighbors, ends)
-            by_given[place] = weight.unsqueeze(-1) * message[place]
-        start = self.choice.restart * (self.candidates.features_of(node) @ self.projection)
-        bias, own = self.bias - self.bias.mean(), start @ classifier
-        by_learned, by_given = by_learned[~is_self], by_given[~is_self]
+        loop = 1 - walk * weight[is_self].sum() / degree[node]
+        start = self.choice.restart / loop * features
+        step = walk / loop / (degree[node] * degree[neighbors]).sqrt()
+        message = step.unsqueeze(-1) * self.spread[neighbors]
+        length = degree[node].sqrt()
+        if self.choice.inputs != "leveled":
+            length = length_of(start + weight.masked_fill(is_self, 0) @ message)
+        # The node's inputs are a sum: of itself, and of each neighbour over each kind of edge.
+        learned, given = self.layers[-1].learned, self.candidates.given
+        trusted = self.candidates.weighted_given(self.layers[-1].metric, self.choice.given_decay)
+        by_learned = self.learned_scale * _weights(learned, node, neighbors) * message / length
+        own, by_given = [start / length], [_weights(trusted, node, neighbors) * message / length]
+        if num_blocks(self.choice.inputs) > 1:
+            own.append(unit_rows(features))
+            by_given.append(torch.zeros_like(message))
+        if num_blocks(self.choice.inputs) > 2:
+            nearby = self.candidates.features_of(neighbors) @ self.projection
+            nearby = _weights(given, node, neighbors) * nearby
+            by_given.append(nearby / length_of(nearby.sum(0)))
+            own.append(by_given[-1][is_self].sum(0))
+        return self._scored(
+            neighbors[~is_self],
+            torch.cat(own),
+            functional.pad(by_learned, (0, message.shape[1] * (len(own) - 1)))[~is_self],
+            torch.cat(by_given, dim=-1)[~is_self],
+        )
+
+    def _scored(
+        self, neighbors: Tensor, own: Tensor, learned: Tensor, given: Tensor
+    ) -> NodeExplanation:
+        """Return what the classifier makes of each of the parts that a node's inputs sum up."""
+        weight, bias = self.weight, self.bias
+        if self.landmarks is not None:
+            bias = bias + (self.landmarks(torch.zeros_like(own).unsqueeze(0)) @ weight)[0]
+            weight = self.landmarks.mean_gradient(own + learned.sum(0) + given.sum(0), weight)
+        weight, bias = weight - weight.mean(-1, keepdim=True), bias - bias.mean()
+        own, learned, given = own @ weight, learned @ weight, given @ weight
         return NodeExplanation(
-            scores=bias + own + by_learned.sum(0) + by_given.sum(0),
+            scores=bias + own + learned.sum(0) + given.sum(0),
             bias=bias,
             own=own,
-            neighbors=neighbors[~is_self],
-            learned=by_learned,
-            given=by_given,
+            neighbors=neighbors,
+            learned=learned,
+            given=given,
         )
 
     @torch.no_grad()
@@ -256,7 +337,7 @@ class ClosedFormJLGCN:
 
         Cost: num products of (N, num_components) with a square matrix.
         """
-        return most_telling_rows(leveled(self.spread, self.graph.degree()), self.train, num)
+        return most_telling_rows(self.inputs(), self.train, num)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)
@@ -272,9 +353,11 @@ class ClosedFormJLGCN:
         return mean_contributions(self.candidates.x, metric, 1 / self.candidates.unit)
 
 
-def leveled(spread: Tensor, degree: Tensor) -> Tensor:
-    """Return spread features without what a normalised graph adds to nodes of high degree.
-
-    Far from their start, all walks tell the same of a node: the square root of its degree.
-    """
-    return spread / degree.sqrt().unsqueeze(-1)
+def _weights(graph: SparseGraph | None, node: int, neighbors: Tensor) -> Tensor:  # (K, 1)
+    """Return the weights of a node's edges to some in order, 0 where there is no edge."""
+    found = torch.zeros(len(neighbors))
+    if graph is not None:
+        ends, weight = graph.row(node)
+        found = found.to(weight.dtype)
+        found[torch.searchsorted(neighbors, ends)] = weight
+    return found.unsqueeze(-1)

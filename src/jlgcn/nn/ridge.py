@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Penalties among which labels choose, tried in this order.
+# Penalties among which labels choose, tried in this order; with each of them:
 _RIDGES = (0.3, 0.1, 1.0, 0.03, 3.0, 0.01, 10.0, 30.0, 100.0)
 
-# A regression on 0 and 1 answers with numbers between them; softmax takes them times this.
-_SHARPNESS = 8.0
+# A regression on 0 and 1 answers with numbers between them; softmax takes them times one of these,
+# the more the surer the answers are.
+SHARPNESS = (8.0, 16.0, 4.0, 2.0)
 
 
 def fit_ridge(
@@ -23,6 +24,8 @@ def fit_ridge(
     num_classes: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # (in_channels, num_classes), (num_classes,), (V or M,)
     """Return weight and bias of a ridge regression, and the losses of labels it did not see.
+
+    Penalty and temperature are those that make these labels most likely.
 
     Without validation nodes, every training label is predicted by all others. That follows from the
     fit to all, divided by one minus the label's own influence; so all penalties cost one
@@ -73,12 +76,12 @@ def _best_fit(
     # Rows of mean length 1, beside a column of ones: the bias is penalised as all weights are.
     length = float(x.norm(dim=-1).mean().clamp(min=1e-30))
     inputs = functional.pad(x[train].double() / length, (0, 1), value=1.0)
-    values, vectors = torch.linalg.eigh(inputs.mT @ inputs)
+    values, vectors = _principal(inputs)
     rotated = inputs @ vectors
     moment = rotated.mT @ (target - mean)
-    best: tuple[Tensor, Tensor, Tensor] | None = None
+    best: tuple[Tensor, Tensor, Tensor, float] | None = None
     for ridge in _RIDGES:
-        shrinkage = 1 / (values.clamp(min=0) + ridge)
+        shrinkage = 1 / (values + ridge)
         weight = vectors @ (shrinkage.unsqueeze(-1) * moment)
         if val is None:
             influence = (rotated.square() * shrinkage).sum(-1, keepdim=True)
@@ -87,11 +90,24 @@ def _best_fit(
         else:
             unseen = functional.pad(x[val].double() / length, (0, 1), value=1.0)
             answer, labels = mean + unseen @ weight, y[val]
-        scores = _SHARPNESS * answer
-        losses = functional.cross_entropy(scores, labels, reduction="none")
-        if best is None or is_better(losses, best[0], labels if val is None else None):
-            best = (losses, weight, scores)
+        for sharpness in SHARPNESS:
+            scores = sharpness * answer
+            losses = functional.cross_entropy(scores, labels, reduction="none")
+            if best is None or is_better(losses, best[0], labels if val is None else None):
+                best = (losses, weight, scores, sharpness)
     assert best is not None
-    losses, weight, scores = best
-    bias = _SHARPNESS * (mean + weight[-1])
-    return (_SHARPNESS / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), scores, losses
+    losses, weight, scores, sharpness = best
+    bias = sharpness * (mean + weight[-1])
+    return (sharpness / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), scores, losses
+
+
+def _principal(inputs: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (in_channels, K)
+    """Return squared lengths and directions of rows, found where they are fewer: rows or columns.
+
+    Directions in which no row points are left out; a ridge regression has no weight in them.
+    """
+    is_wide = inputs.shape[0] < inputs.shape[1]
+    values, vectors = torch.linalg.eigh(inputs @ inputs.mT if is_wide else inputs.mT @ inputs)
+    is_kept = values > 1e-12 * values[-1]
+    values, vectors = values[is_kept], vectors[:, is_kept]
+    return values, inputs.mT @ (vectors * values.rsqrt()) if is_wide else vectors

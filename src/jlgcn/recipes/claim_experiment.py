@@ -22,7 +22,7 @@ from jlgcn.train import FitResult, TrainConfig, fit
 from jlgcn.train.loop import peak_bytes, state_hash
 
 #: How often the method was frozen before test nodes were looked at.
-FREEZE = 2
+FREEZE = 3
 
 Ours = Literal["best", "given only", "learned only", "plain knn", "random metric", "shuffled graph"]
 Baseline = Literal["gcn", "gat", "appnp", "gcnii", "mlp", "knn-gcn", "logistic regression"]
@@ -39,7 +39,7 @@ _OPTIONS: dict[str, ClosedFormOptions] = {
     "shuffled graph": ClosedFormOptions(control="shuffled graph"),
 }
 
-# What validation chooses among for every network: twelve trials; the closed form has fifteen.
+# What validation chooses among for every network: twelve trials; the closed form has thirty.
 _RATES = (0.01, 0.003)
 _DECAYS = (5e-4, 5e-3)
 _WIDTHS = (16, 64, 128)

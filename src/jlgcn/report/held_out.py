@@ -114,8 +114,7 @@ def held_out(
         folds = _FOLDS if len(y) <= _ROWS_FOR_FOLDS else 0
     labels = y[train]
     if folds == 0:
-        leveled = fitted.spread / fitted.graph.degree().sqrt().unsqueeze(-1)
-        scores = leave_one_out(leveled, y, train, len(model.classes_))
+        scores = leave_one_out(fitted.inputs(), y, train, len(model.classes_))
         return HeldOut(labels.numpy(), scores.softmax(-1).numpy(), 0)
     folds = min(folds, len(train))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))

@@ -36,6 +36,13 @@ from jlgcn.train.result import mean_and_interval
 
 _FEATURES = 20
 _CLASSES = 50  # that have a line in the table
+_KERNEL = {False: "linear", True: "with a kernel"}
+_SEEN = {
+    "leveled": "spread features",
+    "unit": "directions of spread features",
+    "unit with own": "directions of spread and own features",
+    "unit with own and neighbors": "directions of spread, own and neighbours' features",
+}
 _SCALED = {"words": "weighted as words", "table": "scaled as a table", "none": "as they came"}
 
 
@@ -162,6 +169,8 @@ def _head(model: JLGCNClassifier) -> str:
         ("given edges", "none" if given is None else f"{_num_edges(given):,}", ""),
         ("neighbours of a row", f"{choice.num_neighbors}", _chosen(model.n_neighbors)),
         ("restart of the walk", f"{choice.restart:g}", _chosen(model.restart)),
+        ("classifier", _KERNEL[choice.kernel_decay > 0], _chosen(None)),
+        ("which sees", _SEEN[choice.inputs], _chosen(None)),
     ]
     if given is not None:  # nothing to choose where all edges are learned ones
         degree, decay = f"{choice.learned_degree:g}", f"{choice.given_decay:g}"
