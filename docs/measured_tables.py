@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from measured_files import GIB, points, recorded
@@ -140,17 +141,21 @@ def tried_after(results: Path) -> str:
 
 
 def classifiers_compared(results: Path) -> str:
-    """Return accuracies on fresh splits for every step towards the classifier that was frozen."""
+    """Return what each step towards the classifier that was frozen gains, paired by fresh split."""
     path = results / "studies/closed_form_classifiers.jsonl"
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for line in map(json.loads, path.read_text().splitlines()):
-        found.setdefault(line["claim"], {}).setdefault(line["step"], []).append(line["accuracy"])
-    steps = ("before", "temperature", "inputs", "kernel", "512", "1024")
-    lines = [("", *steps)]
+        by_step = found.setdefault(line["claim"], {})
+        by_step.setdefault(line["step"], {})[line["split"]] = line["accuracy"]
+    start, *others = ("before", "temperature", "inputs", "kernel", "512", "1024")
+    lines = [("", start, *others)]
     for claim, by_step in found.items():
-        values = (by_step.get(step, []) for step in steps)
-        shown = (f"{100 * sum(v) / len(v):.1f} ({len(v)})" if v else "" for v in values)
-        lines.append((claim, *shown))
+        before = by_step[start]
+        cells = [f"{100 * fmean(before.values()):.1f}"]
+        for step in others:
+            gains = [value - before[split] for split, value in by_step.get(step, {}).items()]
+            cells.append(f"{100 * fmean(gains):+.1f} ({len(gains)})" if gains else "")
+        lines.append((claim, *cells))
     return markdown(lines)
 
 
