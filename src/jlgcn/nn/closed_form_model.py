@@ -156,15 +156,17 @@ class ClosedFormJLGCN:
         return self.layers[-1].logits
 
     def inputs(self) -> Tensor:
-        """Return what is linear in the scores of every node: (N, L) with L rows of `weight`.
+        """Return what the scores of nodes are linear in, a column for each row of `weight`.
 
-        Cost: the product of features and `projection`, and with a given graph that of the graph
-        and its result, where they are seen; N·L kernels where there are landmarks.
+        Cost: the product of features and `projection` where own ones are seen, that of the given
+        graph with it where neighbours' are, and a kernel for each node and landmark, if any.
         """
-        kind, given, own, neighbors = self.choice.inputs, self.candidates.given, None, None
+        kind, given = self.choice.inputs, self.candidates.given
+        own = neighbors = None
         if num_blocks(kind) > 1:
             own = self.candidates.x @ self.projection
-            neighbors = None if given is None else given.matmul(own)
+            if num_blocks(kind) > 2 and given is not None:
+                neighbors = given.matmul(own)
         return self._kernel(inputs_of(kind, self.spread, self.graph.degree(), own, neighbors))
 
     def _kernel(self, inputs: Tensor) -> Tensor:
