@@ -4,7 +4,8 @@
 
 Every size runs in a process of its own and has a file of its own; a size whose file is there is not
 run again. Labels, batches and steps are the same at all sizes: 10,000 training nodes, 10,000 to
-validate, all others are looked at once. Building is timed apart from training.
+validate, all others are looked at once. Building is timed apart from training. ``--seeds`` asks
+instead how far accuracies of one size lie apart when labels and first weights are drawn anew.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from jlgcn.scale import (
     training,
     write_planted,
 )
+from jlgcn.train import FitResult
 from jlgcn.train.environment import versions
 
 NUM_LABELS = 10_000
@@ -100,10 +102,7 @@ def measure(
     clock.time(NeighborTable, "recall", "recall")
     clock.time(training, "infer", "degrees and logits")
     started = time.perf_counter()
-    split = Split.of(packed.y, num_train=NUM_LABELS, num_val=NUM_LABELS)
-    _, _, result = fit_batches(
-        lambda: make_model(packed), packed, split, config, folder=folder / "run", seed=0
-    )
+    result = train(packed, config, folder / "run", seed=0)
     seconds = time.perf_counter() - started
     speeds = [row["nodes_per_second"] for row in result.history]
     on_disk = sum(path.stat().st_size for path in folder.rglob("*.npy"))
@@ -126,6 +125,30 @@ def measure(
         "peak_bytes": status_bytes("VmHWM"),
         "bytes_on_disk": on_disk,
     }
+
+
+def train(packed: PackedTable, config: BatchConfig, folder: Path, seed: int) -> FitResult:
+    """Train on labels drawn by a seed."""
+    split = Split.of(packed.y, num_train=NUM_LABELS, num_val=NUM_LABELS, seed=seed)
+    _, _, result = fit_batches(
+        lambda: make_model(packed), packed, split, config, folder=folder, seed=seed
+    )
+    return result
+
+
+def over_seeds(num_rows: int, num_seeds: int, work: Path, config: BatchConfig) -> list[float]:
+    """Return the test accuracies of one size, by seed."""
+    folder = work / f"seeds-{num_rows}"
+    shutil.rmtree(folder, ignore_errors=True)
+    write_planted(folder / "parquet", num_rows)
+    pack(folder / "parquet", folder / "packed", label="kind")
+    packed = PackedTable(folder / "packed")
+    found = []
+    for seed in range(num_seeds):
+        found.append(train(packed, config, folder / "run", seed).test_accuracy)
+        shutil.rmtree(folder / "run")
+    shutil.rmtree(folder)
+    return found
 
 
 def side_by_side(sizes: list[int], work: Path) -> dict[str, object]:
@@ -227,6 +250,7 @@ def main() -> None:
         action="store_true",
         help="only train, on all sizes that were kept, in turn",
     )
+    parser.add_argument("--seeds", type=int, help="only train, as often, and keep accuracies")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--plot", type=Path, help="draw the figures here")
     parser.add_argument("--work", type=Path, required=True, help="a folder for large files")
@@ -239,6 +263,17 @@ def main() -> None:
         settings = {"threads": args.threads, "rank": RANK, "hidden": HIDDEN}
         write_json(args.out / "side_by_side.json", asdict(config) | settings, speeds)
         print(speeds)
+        return
+    if args.seeds:
+        accuracies: dict[str, object] = {
+            str(num_rows): in_own_process(
+                over_seeds, num_rows, args.seeds, args.work, config, num_threads=args.threads
+            )
+            for num_rows in args.rows
+        }
+        settings = {"rank": RANK, "hidden": HIDDEN, "labels": NUM_LABELS}
+        write_json(args.out / "seeds.json", asdict(config) | settings, accuracies)
+        print(accuracies)
         return
     found = []
     for num_rows in args.rows:

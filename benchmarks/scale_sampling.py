@@ -7,6 +7,8 @@
 how far are means of degrees and logits from those of the whole table, by decile of degree?
 ``packages`` is the problem of benchmarks/packages.py with the same labels and edges, of which a
 fifth of the labels selects the epoch, as there; the words are spread over 256 directions first.
+With ``--all-neighbors`` a step takes all labels and all neighbours of all neighbours: the same
+network without sampling, and as many steps.
 """
 
 from __future__ import annotations
@@ -156,6 +158,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--all-neighbors", action="store_true", help="draw nothing")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--work", type=Path, required=True, help="a folder for large files")
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
@@ -168,8 +171,17 @@ def main() -> None:
         write_json(args.out / "sampling.json", settings, found)
     else:
         config = BatchConfig(epochs=args.epochs, batch_size=100, fanouts=(15, 15), lr=args.lr)
+        if args.all_neighbors:
+            batches = 4 * NUM_LABELS // 5 // config.batch_size
+            config = replace(
+                config,
+                epochs=config.epochs * batches,
+                batch_size=config.batch_size * batches,
+                fanouts=(-1, -1),
+            )
         found = in_own_process(packages, args.work, args.seed, config, num_threads=args.threads)
-        name = f"packages-seed-{args.seed}.json"
+        how = "-all-neighbors" if args.all_neighbors else ""
+        name = f"packages{how}-seed-{args.seed}.json"
         write_json(args.out / name, settings | asdict(config), found)
     print(found)
 

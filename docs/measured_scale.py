@@ -34,15 +34,18 @@ def batches(results: Path) -> str:
 def batches_side_by_side(results: Path) -> str:
     """Return training speeds of all sizes, measured in turn."""
     found = recorded(results / "scale/side_by_side.json")
-    lines = [("rows", "labels a second", "nodes of a batch", "a step", "one of the first steps")]
+    head = ("rows", "labels a second", "nodes of a batch", "a step", "a step, by node of its batch")
+    lines = [(*head, "one of the first steps")]
     smallest = min(found["nodes_of_a_batch"].values())
     for rows, speed in found["nodes_per_second"].items():
+        nodes, step = found["nodes_of_a_batch"][rows], found["time_against_smallest"][rows]
         lines.append(
             (
                 f"{int(rows):,}",
                 f"{speed:,.0f}",
-                f"{found['nodes_of_a_batch'][rows] / smallest:.2f}",
-                f"{found['time_against_smallest'][rows]:.2f}",
+                f"{nodes / smallest:.2f}",
+                f"{step:.2f}",
+                f"{step * smallest / nodes:.2f}",
                 f"{found['time_against_smallest_at_first'][rows]:.2f}",
             )
         )
@@ -169,14 +172,15 @@ def sampling(results: Path) -> str:
 def knn_against_exact(results: Path) -> str:
     """Return accuracies of kNN and exact graphs, seed by seed."""
     found = recorded(results / "scale/knn_against_exact.json")
-    lines = [("", "seeds", "exact", "kNN", "difference")]
-    for name, row in found.items():
+    lines = [("", "neighbours", "seeds", "exact", "kNN", "difference", "on validation nodes")]
+    for row in found["pairs"]:
         means = [sum(row[way]) / len(row[way]) for way in ("exact", "knn")]
-        difference = mean_and_interval(
-            [b - a for a, b in zip(row["exact"], row["knn"], strict=True)]
-        )
-        texts = (f"{100 * mean:.1f}" for mean in means)
-        lines.append((name, str(len(row["knn"])), *texts, points(difference)))
+        texts = [f"{100 * mean:.1f}" for mean in means]
+        for end in ("", "_val"):
+            pairs = zip(row[f"exact{end}"], row[f"knn{end}"], strict=True)
+            texts.append(points(mean_and_interval([knn - exact for exact, knn in pairs])))
+        seeds = str(len(row["seeds"]))
+        lines.append((row["data"].title(), str(row["num_neighbors"]), seeds, *texts))
     return markdown(lines)
 
 
