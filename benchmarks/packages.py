@@ -252,14 +252,16 @@ def main() -> None:
     results = []
     for seed in range(args.seeds):
         path = args.out / f"seed-{seed}.json"
-        if not path.exists():
-            found = {}
-            for name in METHODS:
-                print(f"seed {seed}, {name} …", flush=True)
-                found[name] = in_own_process(measure, name, seed, num_threads=args.threads)
+        found = json.loads(path.read_text())["methods"] if path.exists() else {}
+        for name in METHODS:
+            if name in found:
+                continue
+            print(f"seed {seed}, {name} …", flush=True)
+            found[name] = in_own_process(measure, name, seed, num_threads=args.threads)
+            found = {known: found[known] for known in METHODS if known in found}  # in their order
             document = {"seed": seed, "threads": args.threads, "methods": found}
             path.write_text(json.dumps(document | {"environment": versions()}, indent=2) + "\n")
-        results.append(json.loads(path.read_text())["methods"])
+        results.append(found)
     rows = []
     for name in METHODS:
         mean = mean_and_interval([found[name]["accuracy"] for found in results])
