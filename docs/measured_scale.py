@@ -9,7 +9,7 @@ from typing import Any
 from measured_files import GIB, points, recorded
 
 from jlgcn.plan import plan
-from jlgcn.report.tables import markdown
+from jlgcn.report.tables import markdown, percent
 from jlgcn.train.result import mean_and_interval
 
 
@@ -49,6 +49,17 @@ def batches_side_by_side(results: Path) -> str:
                 f"{found['time_against_smallest_at_first'][rows]:.2f}",
             )
         )
+    return markdown(lines)
+
+
+def batches_over_seeds(results: Path) -> str:
+    """Return how far accuracies of one size lie apart."""
+    lines = [("rows", "right, by seed", "mean")]
+    for rows, accuracies in recorded(results / "scale/seeds.json").items():
+        texts = ", ".join(f"{100 * accuracy:.1f}" for accuracy in accuracies)
+        mean = mean_and_interval(accuracies)
+        interval = f"{percent(mean['low'])} to {percent(mean['high'])}"
+        lines.append((f"{int(rows):,}", texts, f"{percent(mean['mean'])} ({interval})"))
     return markdown(lines)
 
 
@@ -186,12 +197,15 @@ def knn_against_exact(results: Path) -> str:
 
 def packages_by_batches(results: Path) -> str:
     """Return the accuracy of mini-batches beside the other methods on the same packages."""
-    found = recorded(results / "scale/packages-seed-0.json")
-    others = json.loads((results / "packages/seed-0.json").read_text())["methods"]
+    found = {
+        name: recorded(results / f"scale/packages{how}-seed-0.json")
+        for name, how in (("mini-batches", ""), ("all neighbours", "-all-neighbors"))
+    }
+    found |= json.loads((results / "packages/seed-0.json").read_text())["methods"]
     lines = [("", "accuracy", "peak memory")]
-    for name, row in {"mini-batches": found, **others}.items():
-        accuracy = row["test_accuracy"] if name == "mini-batches" else row["accuracy"]
-        lines.append((name, f"{100 * accuracy:.1f}", f"{row['peak_bytes'] / GIB:.2f} GiB"))
+    for name, row in found.items():
+        accuracy = row["test_accuracy"] if "test_accuracy" in row else row["accuracy"]
+        lines.append((name, percent(accuracy), f"{row['peak_bytes'] / GIB:.2f} GiB"))
     return markdown(lines)
 
 

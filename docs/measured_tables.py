@@ -12,6 +12,7 @@ from measured_files import GIB, points, recorded
 from measured_reliability import mutants, reliability
 from measured_scale import (
     batches,
+    batches_over_seeds,
     batches_side_by_side,
     exact_steps,
     knn_against_exact,
@@ -172,6 +173,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "suggested labels": suggested_labels,
     "batches": batches,
     "batches side by side": batches_side_by_side,
+    "batches over seeds": batches_over_seeds,
     "exact steps": exact_steps,
     "out of core": out_of_core,
     "sharded": sharded,
