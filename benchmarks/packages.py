@@ -229,7 +229,12 @@ def measure(name: str, seed: int) -> dict[str, float]:
     hidden = problem.few == -1
     accuracy = float((predicted[hidden] == problem.y[hidden]).mean())
     peak = status_bytes("VmHWM")
-    return {"accuracy": accuracy, "seconds": round(seconds, 1), "peak_bytes": peak}
+    return {
+        "accuracy": accuracy,
+        "seconds": round(seconds, 1),
+        "threads": torch.get_num_threads(),
+        "peak_bytes": peak,
+    }
 
 
 def main() -> None:
@@ -259,7 +264,7 @@ def main() -> None:
             print(f"seed {seed}, {name} …", flush=True)
             found[name] = in_own_process(measure, name, seed, num_threads=args.threads)
             found = {known: found[known] for known in METHODS if known in found}  # in their order
-            document = {"seed": seed, "threads": args.threads, "methods": found}
+            document = {"seed": seed, "methods": found}
             path.write_text(json.dumps(document | {"environment": versions()}, indent=2) + "\n")
         results.append(found)
     rows = []
