@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from jlgcn.comparison import Comparison, compare
+from jlgcn.comparison import Comparison
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import SparseFeatures
 from jlgcn.report.graph_view import (
     COLORS,
     GRAPH_HTML,
@@ -29,7 +26,7 @@ from jlgcn.report.graph_view import (
     graph_script,
     graph_view,
 )
-from jlgcn.report.held_out import HeldOut, held_out, label_codes
+from jlgcn.report.held_out import HeldOut, compare_again, held_out
 from jlgcn.report.page import STYLE
 from jlgcn.report.viewer import script_json
 from jlgcn.train.result import mean_and_interval
@@ -44,23 +41,6 @@ _SEEN = {
     "unit with own and neighbors": "directions of spread, own and neighbours' features",
 }
 _SCALED = {"words": "weighted as words", "table": "scaled as a table", "none": "as they came"}
-
-
-def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparison:
-    """Return :func:`jlgcn.compare` on a fitted model's own features, labels and given graph.
-
-    Cost: that of :func:`jlgcn.compare`, 40 to 60 fits.
-    """
-    labels, candidates = label_codes(model), model.model_.candidates
-    x = candidates.x.to_scipy() if isinstance(candidates.x, SparseFeatures) else candidates.x
-    estimator = clone(model).set_params(scaler="none")  # the stored features are scaled
-    return compare(
-        np.asarray(x) if isinstance(x, torch.Tensor) else x,
-        labels,
-        candidates.given,
-        estimator=estimator,
-        progress=progress,
-    )
 
 
 def write_model_page(
