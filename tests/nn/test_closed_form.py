@@ -307,6 +307,18 @@ def test_it_is_the_same_every_time() -> None:
     assert repr(first) == "ClosedFormJLGCN(90 nodes, 3 classes, 3 layers)"
 
 
+def test_features_spread_some_at_a_time_are_those_spread_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y = blobs()
+    x, graph = x.to(F64), edges_within(y, 50).to(dtype=F64)
+    at_once = fit_closed_form(x, graph, y, torch.arange(15), options=FIXED)
+    monkeypatch.setattr("jlgcn.nn.closed_form._NUM_SPREAD_AT_A_TIME", 4)  # four, then two
+    in_parts = fit_closed_form(x, graph, y, torch.arange(15), options=FIXED)
+    assert in_parts.spread.shape == (90, 6)
+    assert largest_difference(in_parts.spread, at_once.spread) < 1e-12
+
+
 @needs_data
 def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() -> None:
     data = load_claim("nograph", "cora", seed=0, root=DATA, develops=True)

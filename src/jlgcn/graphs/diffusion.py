@@ -84,5 +84,6 @@ def _solve(graph: Graph, b: Tensor, walk: float, tolerance: float) -> Tensor:
     weight = 1.0
     for step in range(num_steps(1 - walk, tolerance)):
         weight = 1 / (1 - walk**2 / 2) if step == 0 else 1 / (1 - walk**2 * weight / 4)
-        y, before = weight * (b + walk * (graph @ y) - before) + before, y
+        new = (graph @ y).mul_(walk).add_(b)
+        y, before = new.sub_(before).mul_(weight).add_(before), y
     return y
