@@ -35,7 +35,7 @@ _KERNEL_DECAYS = (0.0, 0.25, 1.0, 4.0)
 _NUM_COMPONENTS_TO_CHOOSE_BY = 256
 
 # Features that are spread at a time. So few of them, of so many nodes, stay in a processor's cache:
-# all at once take about three times as long, and more memory than anything else.
+# all at once take more than twice as long, and three times the memory.
 _NUM_SPREAD_AT_A_TIME = 64
 
 

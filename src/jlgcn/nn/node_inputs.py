@@ -18,6 +18,9 @@ _SHORTEST = 1e-30
 #: Labelled nodes that others are compared with, at most.
 MAX_LANDMARKS = 512
 
+# Nodes that are compared with landmarks at a time, so that nothing as large as all inputs is made.
+_NUM_COMPARED_AT_A_TIME = 4096
+
 # Directions in which landmarks differ by less, of the most that they do, are rounding.
 _MIN_VARIANCE = 1e-6
 
@@ -61,7 +64,11 @@ def inputs_of(
     if kind == "leveled":
         return spread / degree.sqrt().unsqueeze(-1)
     blocks = [block for block in (spread, own, neighbors)[: num_blocks(kind)] if block is not None]
-    return torch.cat([unit_rows(block) for block in blocks], dim=-1)
+    widths = [block.shape[-1] for block in blocks]
+    inputs = spread.new_empty(*spread.shape[:-1], sum(widths))
+    for place, block in zip(inputs.split(widths, dim=-1), blocks, strict=True):
+        torch.div(block, length_of(block), out=place)  # not in a place of its own, and then copied
+    return inputs
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -116,9 +123,12 @@ class Landmarks:
         return cls(points, decay, whitening.to(inputs.dtype))
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return φ of rows, (N, rank). Cost: 2·N·L·(in_channels + rank) FLOP, N·L numbers."""
-        kernel = _squared_distance(inputs, self.points).mul_(-self.decay).exp_()
-        return kernel @ self.whitening
+        """Return φ of rows, (N, rank). Cost: 2·N·L·(in_channels + rank) FLOP."""
+        compared = [
+            _squared_distance(rows, self.points).mul_(-self.decay).exp_() @ self.whitening
+            for rows in inputs.split(_NUM_COMPARED_AT_A_TIME)
+        ]
+        return torch.cat(compared)
 
     def mean_gradient(self, row: Tensor, weight: Tensor) -> Tensor:
         r"""Return the mean gradient of φ(t·u)·W over t from 0 to 1.
