@@ -36,7 +36,9 @@ def diffuse(
     Differentiable once in x and in the graph's tensors: the gradient solves the same system, so no
     step is kept for it.
 
-    Cost: about ln(2 / tolerance) / √(2α) products forward, as many backward, and one more.
+    Cost: about ln(2 / tolerance) / √(2α) products forward, as many backward, and one more. Over a
+    sparse graph on a CPU, split features wider than 64 columns: some after others take less time
+    than all at once (``benchmarks/spread.py``).
 
     Example:
         >>> from jlgcn import SparseGraph
