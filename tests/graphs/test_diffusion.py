@@ -69,6 +69,16 @@ def test_new_nodes_are_spread_to_and_old_ones_do_not_notice() -> None:
     )
 
 
+def test_a_graph_may_return_what_it_was_given() -> None:
+    class Identity(SparseGraph):
+        def matmul(self, x: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+            return x if rows is None else x[rows]
+
+    loops = torch.arange(4).expand(2, -1)
+    x = points(4, 3)
+    assert largest_difference(diffuse(Identity(loops), x, 0.1, tolerance=1e-12), x) < 1e-10
+
+
 def test_impossible_arguments_are_refused() -> None:
     graph, x = KernelGraph(torch.randn(3, 1)).normalized(), torch.randn(3, 1)
     with pytest.raises(ValueError, match="restart must be above 0 and at most 1, but it is 0"):

@@ -86,6 +86,6 @@ def _solve(graph: Graph, b: Tensor, walk: float, tolerance: float) -> Tensor:
     weight = 1.0
     for step in range(num_steps(1 - walk, tolerance)):
         weight = 1 / (1 - walk**2 / 2) if step == 0 else 1 / (1 - walk**2 * weight / 4)
-        new = (graph @ y).mul_(walk).add_(b)
+        new = (walk * (graph @ y)).add_(b)  # a product may be y itself, so it is not written to
         y, before = new.sub_(before).mul_(weight).add_(before), y
     return y
