@@ -89,6 +89,29 @@ def test_a_graph_is_normalised_once_and_forgotten_with_its_last_reference() -> N
     assert len(_NORMALIZED) == before
 
 
+@pytest.mark.parametrize("scale", [1.0, 1000.0])  # of scores, which must not overflow
+def test_gat_is_two_layers_of_pytorch_geometric(scale: float) -> None:
+    model = GAT(5, 3, dropout=0.0).double()
+    with torch.no_grad():
+        for layer in (model.first, model.second):
+            layer.att_src *= scale
+            layer.att_dst *= scale
+            layer.bias.normal_()
+    x, graph = torch.randn(4, 5, dtype=torch.float64), some_graph()
+    assert isinstance(model.first, GATConv)
+    hidden = torch.nn.functional.elu(model.first(x, graph.edge_index))
+    same(model, model(x, graph), model.second(hidden, graph.edge_index))
+
+
+def test_gat_drops_neighbours_in_training() -> None:
+    graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
+    model = GAT(1, 1, dropout=0.5)
+    heads = torch.ones(2, model.first.heads * model.first.out_channels)
+    # Both neighbours have half of the attention, each doubled or dropped.
+    attended = model._attend(model.first, heads, _normalized(graph).pattern)
+    assert set(attended.flatten().tolist()) == {0.0, 1.0, 2.0}
+
+
 def test_gat_of_nodes_without_edges_is_a_perceptron() -> None:
     model = GAT(5, 3).eval()
     x, graph = torch.randn(4, 5), SparseGraph(EDGES[:, :0], num_nodes=4)

@@ -1,8 +1,7 @@
 """The networks JLGCN is compared with, made of layers of PyTorch Geometric.
 
-Where a layer averages over neighbours, as in :class:`GCN`, its weights are PyTorch Geometric's and
-the product with the graph is ours, which sends no message along each edge; tests compare both.
-Attention is PyTorch Geometric's altogether.
+A layer's weights are PyTorch Geometric's, and the product with the graph is ours, which sends no
+message along each edge; tests compare both.
 
 All networks take features as a tensor, or as :class:`jlgcn.ops.SparseFeatures` where they are
 words: their first product is then one with the entries alone.
@@ -12,17 +11,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import elu, relu
+from torch.nn.functional import elu, leaky_relu, relu
 
 from jlgcn._optional import require
 from jlgcn.graphs import Graph, ScaledGraph, SparseGraph
-from jlgcn.ops import SparseFeatures, csr_matmul
+from jlgcn.ops import Pattern, SparseFeatures, csr_matmul
 from jlgcn.ops.dropout import dropout
+
+if TYPE_CHECKING:
+    from torch_geometric.nn import GATConv
 
 
 class GCN(nn.Module):
@@ -111,24 +114,27 @@ class GAT(nn.Module):
 
     def forward(self, x: Tensor | SparseFeatures, graph: Graph) -> Tensor:
         """Return logits."""
-        edge_index = _sparse(graph).edge_index
-        x = _dropped(x, self.dropout, self.training)
-        y = dropout(elu(self._first(x, edge_index)), self.dropout, self.training)
-        logits: Tensor = self.second(y, edge_index)
-        return logits
+        pattern = _normalized(graph).pattern
+        y = _product(_dropped(x, self.dropout, self.training), self.first.lin.weight)
+        y = elu(self._attend(self.first, y, pattern))
+        y = self.second.lin(dropout(y, self.dropout, self.training))
+        return self._attend(self.second, y, pattern)
 
-    def _first(self, x: Tensor | SparseFeatures, edge_index: Tensor) -> Tensor:
-        """Return the first layer's output; it begins with a product that knows tensors alone."""
-        if isinstance(x, Tensor):
-            y: Tensor = self.first(x, edge_index)
-            return y
-        lin = self.first.lin
-        self.first.lin = nn.Identity()
-        try:
-            y = self.first(_product(x, lin.weight), edge_index)
-        finally:
-            self.first.lin = lin
-        return y
+    def _attend(self, layer: GATConv, y: Tensor, pattern: Pattern) -> Tensor:
+        """Return a layer's output: each head averages its features of neighbours by attention."""
+        heads = y.view(len(y), layer.heads, layer.out_channels)
+        score = (heads * layer.att_dst).sum(-1).index_select(0, pattern.row)
+        score = score + (heads * layer.att_src).sum(-1).index_select(0, pattern.col)
+        score = leaky_relu(score, layer.negative_slope)  # (E, heads)
+        # Of each node's scores the highest becomes 0, so that no exponential overflows.
+        highest = torch.segment_reduce(score.detach(), "max", offsets=pattern.crow)
+        weight = (score - highest.index_select(0, pattern.row)).exp()
+        total = torch.zeros_like(highest).index_add(0, pattern.row, weight)
+        kept = dropout(weight, self.dropout, self.training).mT.contiguous()
+        sums = [csr_matmul(pattern, *pair) for pair in zip(kept, heads.unbind(1), strict=True)]
+        averages = torch.stack(sums, 1) / total.unsqueeze(-1)
+        out: Tensor = averages.flatten(1) + layer.bias
+        return out
 
 
 class MLP(nn.Module):
