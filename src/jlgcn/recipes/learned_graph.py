@@ -21,7 +21,7 @@ def cloud_weights() -> Recipe[CloudExperiment]:
         left_open=(
             "which clouds and points: three test clouds at equal steps, the highest point of each",
         ),
-        variants=(Variant("jlgcn", replace(experiment, keep_clouds=3), seeds=1),),
+        variants=(Variant("jlgcn", replace(experiment, keep_clouds=3)),),
     )
 
 
@@ -36,7 +36,5 @@ def learned_graph() -> Recipe[NodeExperiment]:
             "which run is shown: here seed 0",
             "which graph of a layer: here the one it convolves with, normalised",
         ),
-        variants=(
-            Variant("jlgcn", replace(cora().variant("jlgcn").experiment, keep_graphs=50), seeds=1),
-        ),
+        variants=(Variant("jlgcn", replace(cora().variant("jlgcn").experiment, keep_graphs=50)),),
     )

@@ -17,13 +17,11 @@ class Variant(Generic[E]):
         experiment: what is run.
         published: accuracy the paper gives, in percent, by the best test epoch where it is the
             paper's own network; None where it gives none, or only a curve to be read by eye.
-        seeds: how many seeds its record should have.
     """
 
     name: str
     experiment: E
     published: float | None = None
-    seeds: int = 5
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ def edges() -> Recipe[NodeExperiment]:
                 f"{model} {missing:g}",
                 without_edges(cora().variant(model).experiment, missing),
                 _PUBLISHED.get(missing) if model == "jlgcn" else None,
-                seeds=3 if missing == 1 and model == "jlgcn" else 5,
             )
             for model in _MODELS
             for missing in EDGES_MISSING
