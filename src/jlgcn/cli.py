@@ -292,12 +292,14 @@ def _echo_result(result: dict[str, Any]) -> None:
     if not result:  # not the first of several processes
         return
     best = result["best_test_accuracy"]
+    trials = result["configuration"].get("num_trials")  # of all of which the seconds are
     epochs = result["configuration"].get("train", {}).get("epochs")  # the closed form has none
-    speed = (
-        f"{result['seconds']:.1f} s"
-        if epochs is None
-        else f"{result['seconds'] / epochs:.2f} s an epoch"
-    )
+    if trials is not None:
+        epochs, speed = None, f"{result['seconds']:.1f} s for {trials} trials"
+    elif epochs is None:
+        speed = f"{result['seconds']:.1f} s"
+    else:
+        speed = f"{result['seconds'] / epochs:.2f} s an epoch"
     name = f"{result['recipe']} {result['variant']} seed {result['seed']}"
     typer.echo(
         f"{name}: validation {100 * result['val_accuracy']:.1f}"

@@ -216,6 +216,16 @@ def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:
     }
 
 
+def test_the_time_of_a_network_is_that_of_its_trials(tmp_path: Path) -> None:
+    command = ["run", "claims/tables/wine", "--variant", "mlp", "--out", str(tmp_path)]
+    for setting in ("develops=true", "num_trials=2", "epochs=3"):
+        command += ["--set", setting]
+    done = runner.invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert " s for 2 trials, peak" in done.output
+    assert "an epoch" not in done.output
+
+
 def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
     experiment = NodeExperiment(train=TrainConfig(epochs=1))
     place: dict[str, Any] = {"recipe": "a/b", "variant": "c", "out": tmp_path, "data": small_data()}
