@@ -148,6 +148,28 @@ def test_everything_that_was_run_beside_a_claim_stands_in_one_table(
         assert cells[0]
 
 
+def test_a_claim_is_measured_against_its_controls(results: Path, written: Path) -> None:
+    header, _, *lines = (written / "claims-controls.md").read_text().splitlines()
+    controls = {
+        "over learned graph alone": "learned only",
+        "over random metrics": "random metric",
+        "over shuffled graphs": "shuffled graph",
+    }
+    assert header.strip("| ").split(" | ") == ["claim", *controls]
+    found = {
+        (row["recipe"], row["variant"]): row
+        for row in summarize(read_records(results))
+        if row["metric"] == "best_ahead_by"
+    }
+    num_filled = 0
+    for line in lines:
+        claim, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for name, cell in zip(controls.values(), cells, strict=True):
+            assert cell == with_interval(found.get((f"claims/{claim}", name)))
+            num_filled += bool(cell)
+    assert num_filled == 5  # without a graph, the learned one alone is what is claimed
+
+
 def test_the_page_is_whole_and_needs_nothing_else(written: Path) -> None:
     text = (written / "index.html").read_text()
     ids: list[str] = []

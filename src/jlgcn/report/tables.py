@@ -23,6 +23,13 @@ _CLAIM_COLUMNS = {"selected by validation": METRICS["honest"], "best is ahead by
 
 _FIRST_CLAIMS = ("claim", "given/cora", "edges50/cora", "nograph/cora", "attack25/cora_metattack")
 
+#: Controls of a claim that its first table has no room for, and what that of them is called.
+_OTHER_CONTROLS = {
+    "learned only": "over learned graph alone",
+    "random metric": "over random metrics",
+    "shuffled graph": "over shuffled graphs",
+}
+
 Row = dict[str, Any]
 
 _NAMES = (
@@ -118,8 +125,8 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     """Return the table of every recipe that has records, in Markdown.
 
     And "overview", of the main variants on citation networks; "claims", of all of ours;
-    "claims-first", the few of these that the README begins with; and "claims-beside", of what was
-    run beside them.
+    "claims-first", the few of these that the README begins with; "claims-beside", of what was run
+    beside them; and "claims-controls", of how much is lost without one part or another.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in RECIPES.values()}
     tables = {
@@ -137,6 +144,7 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
     tables["claims"] = markdown(claims)
     tables["claims-first"] = markdown([line for line in claims if line[0] in _FIRST_CLAIMS])
     tables["claims-beside"] = markdown(baselines_table(rows))
+    tables["claims-controls"] = markdown(controls_table(rows))
     return tables
 
 
@@ -181,16 +189,35 @@ def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 def baselines_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the header and a line for every claim: the accuracy of all that was run beside it."""
-    found = {
+    cells = {
         (row["recipe"], row["variant"]): f"{percent(row['mean'])} ({row['seeds']})"
         for row in rows
         if row["metric"] == METRICS["honest"]
     }
-    lines: list[tuple[str, ...]] = [("claim", "jlgcn", *BASELINES)]
+    return _line_a_claim(rows, {"best": "jlgcn"} | {name: name for name in BASELINES}, cells)
+
+
+def controls_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the header and a line for every claim: how far it is ahead of its other controls.
+
+    What :func:`claims_table` shows, the given graph alone and plain distances, is left out.
+    """
+    cells = {
+        (row["recipe"], row["variant"]): with_interval(row)
+        for row in rows
+        if row["metric"] == AHEAD
+    }
+    return _line_a_claim(rows, _OTHER_CONTROLS, cells)
+
+
+def _line_a_claim(
+    rows: Sequence[Row], columns: dict[str, str], cells: dict[tuple[str, str], str]
+) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = [("claim", *columns.values())]
     for recipe in recorded_recipes(rows):
         if recipe.name.startswith("claims/"):
-            cells = (found.get((recipe.name, name), "") for name in ("best", *BASELINES))
-            lines.append((recipe.name.removeprefix("claims/"), *cells))
+            found = (cells.get((recipe.name, variant), "") for variant in columns)
+            lines.append((recipe.name.removeprefix("claims/"), *found))
     return lines
 
 
