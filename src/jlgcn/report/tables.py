@@ -23,7 +23,7 @@ _CLAIM_COLUMNS = {"selected by validation": METRICS["honest"], "best is ahead by
 
 _FIRST_CLAIMS = ("claim", "given/cora", "edges50/cora", "nograph/cora", "attack25/cora_metattack")
 
-#: Controls of a claim that its first table has no room for, and what that of them is called.
+#: Controls of a claim that its first table has no room for, and their columns in another.
 _OTHER_CONTROLS = {
     "learned only": "over learned graph alone",
     "random metric": "over random metrics",
