@@ -302,6 +302,17 @@ def test_every_layer_keeps_its_graph_and_only_the_first_has_no_metric() -> None:
     assert all(bool(layer.metric.any()) and layer.learned.shape == (90, 90) for layer in others)
 
 
+def test_features_vary_under_a_random_metric_as_much_as_under_a_learned_one() -> None:
+    x, y = blobs()
+    x = torch.cat([5 * x, torch.randn(len(x), 30)], dim=1)  # classes differ in few directions
+    variances = []
+    for options in (ClosedFormOptions(), ClosedFormOptions(control="random metric")):
+        model = fit_closed_form(x, None, y, torch.arange(0, 90, 10), options=options)
+        z = x @ model.layers[-1].metric
+        variances.append(float((z - z.mean(0)).square().sum(-1).mean()))
+    assert variances == pytest.approx([ClosedFormOptions().metric_weight] * 2, rel=1e-4)
+
+
 def test_it_is_the_same_every_time() -> None:
     x, y = blobs()
     graph = edges_within(y, 50)

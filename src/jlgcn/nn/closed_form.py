@@ -102,8 +102,7 @@ def fit_closed_form(
         if index > 0:
             metric = problem.learn_metric(layers[-1].logits)
             if options.control == "random metric":
-                other = torch.randn_like(metric)
-                metric = other * (metric.norm() / other.norm())
+                metric = problem.scaled_metric(torch.randn_like(metric))
         walked = problem.walk(metric, choice)
         solved = problem.classify(walked, choice)
         loss = float(solved.losses.mean())
@@ -255,10 +254,21 @@ class _Problem:
         moment.diagonal().add_(0.1 * moment.diagonal().mean().clamp(min=1e-30))
         centred = (beliefs - beliefs.mean(0)).double()
         metric: Tensor = torch.linalg.solve(moment, self.features.mT.double() @ centred)
-        z = self.features.double() @ metric
-        variance = (z - z.mean(0)).square().sum(-1).mean().clamp(min=1e-30)
-        metric = metric * (self.options.metric_weight / variance).sqrt()
+        metric = metric * self.scale_of(self.features.double() @ metric)
         return self.projection @ metric.to(self.projection.dtype)
+
+    def scaled_metric(self, metric: Tensor) -> Tensor:  # (in_channels, rank)
+        """Return a metric scaled to the variance that a learned one has.
+
+        Metrics of equal norm are no fair control: a learned one lies along the few directions in
+        which features vary most, a random one along all, and so adds a fraction of its variance.
+        """
+        return metric * self.scale_of((self.candidates.x @ metric).double()).to(metric.dtype)
+
+    def scale_of(self, z: Tensor) -> Tensor:  # ()
+        """Return the factor that gives projected features z (N, rank) variance `metric_weight`."""
+        variance = (z - z.mean(0)).square().sum(-1).mean().clamp(min=1e-30)
+        return (self.options.metric_weight / variance).sqrt()
 
 
 def _check(

@@ -60,8 +60,8 @@ class ClosedFormOptions:
             more than their length says.
         tolerance: of the spreading.
         control: what is done to find out what learning is worth. "random metric" replaces every R
-            by a random one of the same length, "shuffled graph" gives every learned graph's places
-            to other nodes.
+            by a random one under which features vary as much, "shuffled graph" gives every learned
+            graph's places to other nodes.
 
     Example:
         >>> ClosedFormOptions(num_neighbors=10).num_neighbors

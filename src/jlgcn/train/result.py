@@ -181,8 +181,8 @@ def _record_test_reads(path: Path, lines: list[dict[str, Any]]) -> None:
     known = [json.dumps(line) for line in _read_lines(path)]
     for line in lines:
         if "freeze" in line:
-            names = ("recipe", "variant", "seed", "commit", "freeze")
-            known.append(json.dumps({name: line[name] for name in names}))
+            names = ("recipe", "variant", "seed", "commit", "freeze", "correction")
+            known.append(json.dumps({name: line[name] for name in names if name in line}))
     unique = list(dict.fromkeys(known))
     if unique:
         path.write_text("".join(f"{text}\n" for text in unique))
