@@ -21,7 +21,7 @@ PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "_checks", "plan", "ops", "graphs", "nn", "data", "train"),
+    *("_optional", "_files", "_checks", "plan", "ops", "graphs", "nn", "data", "train"),
     *("scale", "recipes"),
     *(
         "saved_model",

@@ -1,0 +1,141 @@
+"""The one way in which this package writes files: whole or not at all, and never through a link."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+LOCK = ".jlgcn.lock"
+
+# Flags that some systems lack: Windows has no links to follow and no descriptors to inherit.
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` when the block ends without an error.
+
+    What is written goes to a file of a random name in the same folder, is brought to the disk
+    (fsync), and renamed. So `path` holds the old content or the new one at every moment, whoever
+    else writes it; a link of that name is replaced, not followed. After an error nothing is left.
+
+    Args:
+        path: the file; its folder must exist.
+
+    Raises:
+        ValueError: `path` is a folder, a device or a pipe.
+        OSError: whatever the disk says.
+    """
+    path = Path(path)
+    _check_target(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def write_file(path: str | os.PathLike[str], content: bytes | str) -> Path:
+    """Write a whole file as :func:`replacing` does; text is written as UTF-8."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return Path(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can (not on Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
+    """Hold a folder's lock, so that processes which write several files of it take turns.
+
+    The lock is one of the system, on the file ``.jlgcn.lock``: it ends with the process that holds
+    it, even by kill -9, and the file itself means nothing and stays.
+
+    Args:
+        folder: which must exist.
+        seconds: how long to wait for another process.
+
+    Raises:
+        TimeoutError: somebody else held it all the time.
+    """
+    flags = os.O_RDWR | os.O_CREAT | _NO_LINKS | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(folder / LOCK, flags, 0o666)
+    try:
+        deadline = time.monotonic() + seconds
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"another process has been writing to {folder} for {seconds:.0f} s; wait for "
+                    "it, or write to another folder"
+                )
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path, name: re.Pattern[str]) -> None:
+    """Delete what killed writers left of files of a name; call it only while the folder is locked.
+
+    Args:
+        folder: where to look.
+        name: the whole of a file's name, without what :func:`replacing` adds to it.
+    """
+    for path in folder.glob(".*.tmp"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and name.fullmatch(found["name"]) and stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+
+
+def _check_target(path: Path) -> None:
+    """Refuse to replace what is no file: /dev/stdout would be gone for everybody."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # nothing there, or a link to nothing
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
+        raise ValueError(f"{path} is {kind} and cannot be written; name a file")
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError:
+            return False
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
