@@ -150,6 +150,7 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
     narrow = write(folder / "narrow.csv", [["name", "alcohol"], ["x", 13.0]])
     assert "has no column 'malic_acid'" in run("predict", model, narrow, code=2).output
     assert "holds no model" in run("predict", folder / "nothing", code=2).output
-    (model / "rows.json").rename(model / "rows.kept")
-    assert 'fit it with "jlgcn fit"' in run("predict", model, code=2).output
-    (model / "rows.kept").rename(model / "rows.json")
+    fitted = JLGCNClassifier.from_pretrained(model)
+    fitted.table_ = None
+    fitted.save_pretrained(folder / "of numbers")
+    assert 'fit it with "jlgcn fit"' in run("predict", folder / "of numbers", code=2).output

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-import safetensors.torch
 import scipy.sparse
 import torch
 from sklearn.datasets import load_digits, load_wine, make_blobs
@@ -20,10 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from jlgcn import JLGCNClassifier, SparseGraph
+from jlgcn import JLGCNClassifier
 from jlgcn.data import load_planetoid
-from jlgcn.nn import ClosedFormOptions, closed_form, fit_closed_form
-from jlgcn.saved_model import model_from_tensors, model_to_tensors, read_model, write_model
 from tests.data.real import DATA, needs_data
 
 EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
@@ -207,149 +201,6 @@ def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "jlgcn.estimator"):
         JLGCNClassifier(verbose=True).fit(x, few)
     assert "labels chose GraphChoice" in caplog.text
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
-    x, y, few = wine()
-    names = np.array(["barolo", "grignolino", "barbera"])[y].astype(object)
-    names[few == -1] = ""
-    row = np.arange(100)
-    graph = np.stack([np.concatenate([row, row + 1]), np.concatenate([row + 1, row])])
-    table: Any = pd.DataFrame(x, columns=[f"f{k}" for k in range(13)])
-    if is_sparse:
-        table = scipy.sparse.csr_matrix(x > np.median(x, 0), dtype=np.float32)
-    model = JLGCNClassifier(n_neighbors=7).fit(table, names, graph)
-    model.save_pretrained(tmp_path / "wine")
-    loaded = JLGCNClassifier.from_pretrained(tmp_path / "wine")
-    assert loaded.get_params() == model.get_params()
-    assert loaded.classes_.tolist() == model.classes_.tolist()
-    assert np.array_equal(loaded.transduction_, model.transduction_)
-    edges = np.array([[0, 1], [5, 6]])
-    assert np.array_equal(loaded.predict_proba(table, edges), model.predict_proba(table, edges))
-    assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
-    assert np.array_equal(loaded.suggest_labels(5), model.suggest_labels(5))
-    scores = (loaded.explain_node(3).scores, model.explain_node(3).scores)
-    assert torch.allclose(*scores, rtol=1e-5)  # products of other memory layouts round otherwise
-    assert loaded.history_ == model.history_
-    assert hasattr(loaded, "feature_names_in_") != is_sparse
-
-
-def test_a_kernels_landmarks_are_kept(tmp_path: Path) -> None:
-    x, y, _ = wine()
-    features = torch.from_numpy(x).float()
-    row = torch.arange(177)
-    pairs = torch.stack([row, row + 1])
-    graph = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=178)
-    options = ClosedFormOptions(inputs="unit with own and neighbors", kernel_decay=1.0)
-    labels, train = torch.from_numpy(y), torch.arange(0, 178, 10)
-    model = fit_closed_form(features, graph, labels, train, options=options)
-    write_model(tmp_path, *model_to_tensors(model))
-    tensors, document = read_model(tmp_path)
-    loaded = model_from_tensors(tmp_path, tensors, document)
-    edges = torch.tensor([[0, 1], [5, 6]])
-    assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
-    assert torch.equal(loaded.inputs(), model.inputs())
-    for wrong in (tensors["landmarks"][1:], tensors["landmarks"][:, 1:]):
-        with pytest.raises(ValueError, match="landmarks have the shape"):
-            model_from_tensors(tmp_path, tensors | {"landmarks": wrong}, document)
-
-
-def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
-    x, _, few = wine()
-    folder = tmp_path / "wine"
-    with pytest.raises(FileNotFoundError, match=r"holds no model: .*pass a folder that"):
-        JLGCNClassifier.from_pretrained(folder)
-    with pytest.raises(NotFittedError):
-        JLGCNClassifier().save_pretrained(folder)
-    model = JLGCNClassifier().fit(x, few)
-    model.save_pretrained(folder)
-    document = (folder / "model.json").read_text()
-    (path,) = folder.glob("*.safetensors")
-    content = path.read_bytes()
-
-    def refuses(match: str, text: str = document, tensors: bytes = content) -> None:
-        (folder / "model.json").write_text(text)
-        new = hashlib.sha256(tensors).hexdigest()
-        if tensors == content[:-1]:  # cut off: still under its old name
-            new = json.loads(document)["sha256"]
-        (folder / f"model-{new[:16]}.safetensors").write_bytes(tensors)
-        with pytest.raises(ValueError, match=match):
-            JLGCNClassifier.from_pretrained(folder)
-
-    def edited(**changes: object) -> str:
-        new = json.loads(document) | changes
-        del new["document_sha256"]
-        text = json.dumps(new, sort_keys=True).encode()
-        return json.dumps(new | {"document_sha256": hashlib.sha256(text).hexdigest()})
-
-    refuses("is not JSON", document[:50])
-    refuses("holds no JSON object", "[]")
-    refuses("names no schema", "{}")
-    refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this version reads 3", edited(schema=99))
-    refuses("names no hash", edited(sha256="../../../etc/passwd"))
-    refuses("is missing; save or copy it again", edited(sha256="0" * 64))
-    refuses("does not have the hash", tensors=content[:-1])
-    refuses("holds no JLGCNClassifier but 'Other'", edited(estimator="Other"))
-    choice = json.loads(document)["choice"]
-    choice["begin"] = choice.pop("restart")
-    refuses("has other fields", edited(choice=choice))
-    choice = json.loads(document)["choice"] | {"inputs": "all"}
-    refuses("inputs must be one of", edited(choice=choice))
-    refuses("says of the estimator is wrong", edited(parameters={"depth": 3}))
-    classes = {"dtype": "int64", "values": [0, 1]}
-    refuses("3 classes have 2 names", edited(classes=classes))
-    refuses("kind must be one of", edited(scaler={"kind": "image", "is_count": False}))
-    for power in (0, 1e300, "2", None):
-        refuses("power must be above 0", edited(scaler={"kind": "words", "power": power}))
-
-    tensors = safetensors.torch.load(content)
-
-    def changed(name: str, value: torch.Tensor | None) -> tuple[str, bytes]:
-        others = {key: tensor for key, tensor in tensors.items() if key != name}
-        new = safetensors.torch.save(others | ({} if value is None else {name: value}))
-        return edited(sha256=hashlib.sha256(new).hexdigest()), new
-
-    refuses("do not fit together", *changed("graph/row", None))
-    refuses("graph are not between nodes", *changed("graph/row", tensors["graph/row"] + 500))
-    refuses("candidates are not nodes", *changed("index", tensors["index"] + 500))
-    refuses("different numbers of nodes", *changed("x", tensors["x"][:9]))
-    refuses("both directions", *changed("graph/col", tensors["graph/col"].flip(0)))
-    refuses("edges but", *changed("graph/weight", tensors["graph/weight"][:9]))
-    refuses("weight has the shape", *changed("weight", tensors["weight"][:9]))
-    refuses("weight must be finite", *changed("weight", tensors["weight"] / 0))
-    refuses("scaler is not one of", *changed("scaler/scale", tensors["scaler/scale"][:2]))
-
-
-@pytest.mark.parametrize("schema", [1, 2])
-def test_models_of_schemas_before_are_read(
-    tmp_path: Path, schema: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, _, few = wine()
-    # As all were then.
-    monkeypatch.setattr(closed_form, "_INPUTS", ("leveled",))
-    monkeypatch.setattr(closed_form, "_KERNEL_DECAYS", (0.0,))
-    model = JLGCNClassifier().fit(x, few)
-    model.save_pretrained(tmp_path)
-    document = json.loads((tmp_path / "model.json").read_text()) | {"schema": schema}
-    del document["document_sha256"]
-    for name in ("inputs", "kernel_decay"):
-        del document["choice"][name], document["options"][name]
-    if schema == 2:
-        text = json.dumps(document, sort_keys=True).encode()
-        document["document_sha256"] = hashlib.sha256(text).hexdigest()
-    (tmp_path / "model.json").write_text(json.dumps(document))
-    loaded = JLGCNClassifier.from_pretrained(tmp_path)
-    assert np.array_equal(loaded.transduction_, model.transduction_)
-
-
-def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    x, _, few = wine()
-    for n_neighbors in (5, 10):
-        JLGCNClassifier(n_neighbors=n_neighbors).fit(x, few).save_pretrained(tmp_path)
-    assert JLGCNClassifier.from_pretrained(tmp_path).choice_.num_neighbors == 10
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

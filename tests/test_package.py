@@ -21,9 +21,10 @@ PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "_files", "_checks", "plan", "ops", "graphs", "nn", "data", "train"),
+    *("_optional", "_files", "_schema", "_checks", "plan", "ops", "graphs", "nn", "data", "train"),
     *("scale", "recipes"),
     *(
+        "model_document",
         "saved_model",
         "estimator_input",
         "estimator",

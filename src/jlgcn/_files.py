@@ -14,8 +14,10 @@ from typing import BinaryIO
 
 LOCK = ".jlgcn.lock"
 
-# Flags that some systems lack: Windows has no links to follow and no descriptors to inherit.
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Flags that some systems lack. Without O_NONBLOCK, opening a pipe would wait for its other end.
+_PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | _PLAIN
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | _PLAIN
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 
@@ -58,6 +60,28 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> Path:
     return Path(path)
 
 
+def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
+    """Return the content of an ordinary file.
+
+    Args:
+        path: the file. A pipe or a device, which might never end, is refused.
+        max_bytes: a larger file is refused before it is read; None for any size.
+
+    Raises:
+        ValueError: it is no ordinary file, or too large.
+        OSError: it is not there, or cannot be read.
+    """
+    path = Path(path)
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"{path} is no ordinary file")
+        if max_bytes is not None and found.st_size > max_bytes:
+            raise ValueError(f"{path.name} has more than {max_bytes:,} bytes")
+        return file.read(found.st_size)
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk, where the system can (not on Windows)."""
     if not hasattr(os, "O_DIRECTORY"):
@@ -83,7 +107,7 @@ def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
     Raises:
         TimeoutError: somebody else held it all the time.
     """
-    flags = os.O_RDWR | os.O_CREAT | _NO_LINKS | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_RDWR | os.O_CREAT | _NO_LINKS | _NO_WAITING
     descriptor = os.open(folder / LOCK, flags, 0o666)
     try:
         deadline = time.monotonic() + seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
     from jlgcn.data.table_file import TableFile
     from jlgcn.estimator import JLGCNClassifier
-
-# What the estimator does not know of a table: kept beside it.
-ROWS = "rows.json"
+    from jlgcn.model_document import TableNames
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV or Parquet file.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help='A folder that "fit" wrote.')]
@@ -64,20 +61,14 @@ def fit(
     jlgcn fit wines.csv --id name --label grape --edges sold_together.csv --out wines-model
     """
     from jlgcn.estimator import JLGCNClassifier
+    from jlgcn.model_document import TableNames
 
     with plain_errors():
         found, labels = _labelled(table, id_column, label, drop)
         graph = None if edges is None else _graph(edges, found.ids)
         model = JLGCNClassifier(scaler=scaler).fit(_features(found), labels, graph)  # type: ignore[arg-type]
+        model.table_ = TableNames(found.ids, id_column, label, drop or [], found.feature_names)
         model.save_pretrained(out)
-    document = {
-        "ids": found.ids,
-        "id_column": id_column,
-        "label_column": label,
-        "drop": drop or [],
-        "feature_names": found.feature_names,
-    }
-    (out / ROWS).write_text(json.dumps(document))
     known = int((labels != "").sum())
     typer.echo(
         f"{len(found.ids):,} rows, {len(found.feature_names):,} features, {known:,} labels of "
@@ -106,17 +97,17 @@ def predict(
     with plain_errors():
         fitted, rows = _load(model)
         if table is None:
-            ids, probability = rows["ids"], fitted.label_distributions_
+            ids, probability = rows.ids, fitted.label_distributions_
         else:
             found = _new_rows(table, rows)
             ids = found.ids
-            pairs = None if edges is None else _edges_to_old(edges, ids, rows["ids"])
+            pairs = None if edges is None else _edges_to_old(edges, ids, rows.ids)
             probability = fitted.predict_proba(_features(found), pairs)
         lines = [
             (name, fitted.classes_[row.argmax()], f"{row.max():.4f}")
             for name, row in zip(ids, probability, strict=True)
         ]
-    header = (rows["id_column"] or "row", rows["label_column"], "probability")
+    header = (rows.id_column or "row", rows.label_column, "probability")
     if out is None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *lines])
@@ -144,7 +135,7 @@ def edges(
     with plain_errors():
         fitted, rows = _load(model)
         found = fitted.edges(layer, top_k=top_k)
-        write_edges(found, out, rows["ids"])
+        write_edges(found, out, rows.ids)
     typer.echo(f"{len(found):,} edges of {found.num_nodes:,} rows written to {out}")
 
 
@@ -178,9 +169,9 @@ def explain(
     typer.echo("\n".join(lines))
 
 
-def _place(model: Path, rows: dict[str, Any], name: str) -> int:
+def _place(model: Path, rows: TableNames, name: str) -> int:
     try:
-        place: int = rows["ids"].index(name)
+        place: int = rows.ids.index(name)
     except ValueError:
         raise ValueError(
             f"{model} has no row {name!r}; rows are those of the fitted table"
@@ -189,20 +180,20 @@ def _place(model: Path, rows: dict[str, Any], name: str) -> int:
 
 
 def _why_an_edge(
-    fitted: JLGCNClassifier, rows: dict[str, Any], i: int, j: int, layer: int, top: int
+    fitted: JLGCNClassifier, rows: TableNames, i: int, j: int, layer: int, top: int
 ) -> list[str]:
     found = fitted.explain_edge(i, j, layer)
     order = found.features.abs().argsort(descending=True)[:top].tolist()
-    width = max(len(rows["feature_names"][k]) for k in order)
+    width = max(len(rows.feature_names[k]) for k in order)
     lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]
     for k in order:
-        name, part = rows["feature_names"][k], float(found.features[k])
+        name, part = rows.feature_names[k], float(found.features[k])
         share = 100 * part / max(found.squared_distance, 1e-300)
         lines.append(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
     return lines
 
 
-def _why_a_class(fitted: JLGCNClassifier, rows: dict[str, Any], i: int, top: int) -> list[str]:
+def _why_a_class(fitted: JLGCNClassifier, rows: TableNames, i: int, top: int) -> list[str]:
     found = fitted.explain_node(i)
     best = int(found.scores.argmax())
     lines = [
@@ -216,7 +207,7 @@ def _why_a_class(fitted: JLGCNClassifier, rows: dict[str, Any], i: int, top: int
     ]
     moved = (found.learned + found.given)[:, best]
     order = moved.abs().argsort(descending=True)[:top].tolist()
-    names = [rows["ids"][int(found.neighbors[k])] for k in order]
+    names = [rows.ids[int(found.neighbors[k])] for k in order]
     width = max((len(name) for name in names), default=0)
     for k, name in zip(order, names, strict=True):
         kinds = [
@@ -241,7 +232,7 @@ def suggest(
         fitted, rows = _load(model)
         suggested = fitted.suggest_labels(number)
     for row in suggested.tolist():
-        typer.echo(rows["ids"][row])
+        typer.echo(rows.ids[row])
 
 
 def compare(
@@ -342,30 +333,28 @@ def _edges_to_old(path: Path, new: list[str], old: list[str]) -> np.ndarray:
     return np.stack([across[0], np.array(others, dtype=np.int64)[across[1] - len(new)]])
 
 
-def _new_rows(table: Path, rows: dict[str, Any]) -> TableFile:
+def _new_rows(table: Path, rows: TableNames) -> TableFile:
     """Read new rows, with the columns of the fitted table in its order."""
     from dataclasses import replace
 
     from jlgcn.data.table_file import column_names, read_table
 
     present = set(column_names(table))
-    ignored = [name for name in (rows["label_column"], *rows["drop"]) if name in present]
-    found = read_table(table, id_column=rows["id_column"], drop=ignored)
-    missing = [name for name in rows["feature_names"] if name not in found.feature_names]
+    ignored = [name for name in (rows.label_column, *rows.drop) if name in present]
+    found = read_table(table, id_column=rows.id_column, drop=ignored)
+    missing = [name for name in rows.feature_names if name not in found.feature_names]
     if missing:
         raise ValueError(
             f"{table.name} has no column {missing[0]!r}, which the model was fitted with"
         )
-    order = [found.feature_names.index(name) for name in rows["feature_names"]]
-    return replace(found, x=found.x[:, order], feature_names=rows["feature_names"])
+    order = [found.feature_names.index(name) for name in rows.feature_names]
+    return replace(found, x=found.x[:, order], feature_names=rows.feature_names)
 
 
-def _load(model: Path) -> tuple[JLGCNClassifier, dict[str, Any]]:
+def _load(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     from jlgcn.estimator import JLGCNClassifier
 
     fitted = JLGCNClassifier.from_pretrained(model)
-    path = model / ROWS
-    if not path.exists():
-        raise ValueError(f'{model} has no {ROWS}; fit it with "jlgcn fit", which writes one')
-    rows: dict[str, Any] = json.loads(path.read_text())
-    return fitted, rows
+    if fitted.table_ is None:
+        raise ValueError(f'{model} does not name its rows; fit it with "jlgcn fit", which does')
+    return fitted, fitted.table_

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jlgcn.cli_data import ROWS, plain_errors
+from jlgcn.cli_data import plain_errors
 
 
 class Format(StrEnum):
@@ -138,13 +138,13 @@ def _report_model(model: Path, out: Path | None, *, folds: int | None, compares:
         if page.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"--out must be a file that ends with .html, but it is {page}")
         fitted = JLGCNClassifier.from_pretrained(model)
-        ids, names = _names_of(model, len(fitted.transduction_), fitted.n_features_in_)
+        table = fitted.table_
         scores = write_model_page(
             fitted,
             page,
             name=model.resolve().name,
-            ids=ids,
-            feature_names=names,
+            ids=None if table is None else table.ids,
+            feature_names=None if table is None else table.feature_names,
             folds=folds,
             compares=compares,
             progress=True,
@@ -155,27 +155,6 @@ def _report_model(model: Path, out: Path | None, *, folds: int | None, compares:
             f"macro-F1 {100 * scores.macro_f1:.1f} %"
         )
     typer.echo(f"written: {page}")
-
-
-def _names_of(
-    model: Path, num_rows: int, num_features: int
-) -> tuple[list[str] | None, list[str] | None]:
-    """Return ids and names of features, if "fit" kept them beside the model."""
-    path = model / ROWS
-    if not path.exists():
-        return None, None
-    try:
-        rows = json.loads(path.read_text())
-        ids, names = rows["ids"], rows["feature_names"]
-        fits = len(ids) == num_rows and len(names) == num_features
-    except (ValueError, KeyError, TypeError):
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"{path} does not name the {num_rows:,} rows and {num_features:,} features of the "
-            "model; delete it to go on with numbers, or fit again"
-        )
-    return ids, names
 
 
 def _report_records(

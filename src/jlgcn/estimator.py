@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,21 +28,22 @@ from jlgcn.estimator_input import (
     warn_of_equal_rows,
 )
 from jlgcn.graphs import EdgeList, SparseGraph, strongest_edges
+from jlgcn.model_document import (
+    TableNames,
+    classes_from_document,
+    classes_to_document,
+    model_from_tensors,
+    model_to_tensors,
+    plain,
+)
 from jlgcn.nn import (
-    ClosedFormJLGCN,
     ClosedFormOptions,
     EdgeExplanation,
     NodeExplanation,
     fit_closed_form,
 )
 from jlgcn.ops import SparseFeatures
-from jlgcn.saved_model import (
-    damaged,
-    model_from_tensors,
-    model_to_tensors,
-    read_model,
-    write_model,
-)
+from jlgcn.saved_model import damaged, read_model, write_model
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaler_: how features are scaled.
         n_features_in_: number of features.
         feature_names_in_: their names, where X was a data frame.
+        table_: what a table calls its rows and columns, where ``jlgcn fit`` read one; else None.
 
     Cost: see :func:`jlgcn.nn.fit_closed_form`; float64 features take twice the memory of float32.
 
@@ -151,6 +154,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = fit_closed_form(
             self.scaler_(x), given, classes, train, options=self._options()
         )
+        self.table_: TableNames | None = None
         self._describe()
         if self.verbose:
             logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
@@ -265,12 +269,14 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tensors, document = model_to_tensors(self.model_)
         tensors |= {"scaler/shift": self.scaler_.shift, "scaler/scale": self.scaler_.scale}
         names = getattr(self, "feature_names_in_", None)
+        parameters = {name: plain(value) for name, value in self.get_params().items()}
         document |= {
             "estimator": type(self).__name__,
-            "parameters": self.get_params(),
-            "classes": {"dtype": str(self.classes_.dtype), "values": self.classes_.tolist()},
+            "parameters": parameters | {"verbose": bool(self.verbose)},
+            "classes": classes_to_document(self.classes_),
             "scaler": {name: getattr(self.scaler_, name) for name in ("kind", "is_count", "power")},
             "feature_names": None if names is None else names.tolist(),
+            "table": None if self.table_ is None else asdict(self.table_),
         }
         write_model(Path(folder), tensors, document)
 
@@ -279,30 +285,34 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the estimator that :meth:`save_pretrained` wrote; nothing in its files is run."""
         path = Path(folder)
         tensors, document = read_model(path)
-        if document.get("estimator") != cls.__name__:
-            raise ValueError(f"{path} holds no {cls.__name__} but {document.get('estimator')!r}")
-        model = model_from_tensors(path, tensors, document)
+        if document["estimator"] != cls.__name__:
+            raise ValueError(f"{path} holds no {cls.__name__} but a {document['estimator']!r}")
+        estimator = cls(**document["parameters"])
         try:
-            estimator = cls(**document["parameters"])
-            estimator._restore(model, tensors, document)
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(path, f"what it says of the estimator is wrong ({error})") from None
+            estimator._restore(tensors, document)
+        except ValueError as error:
+            raise damaged(path, str(error)) from None
         return estimator
 
-    def _restore(
-        self, model: ClosedFormJLGCN, tensors: dict[str, Tensor], document: dict[str, Any]
-    ) -> None:
-        classes = document["classes"]
-        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+    def _restore(self, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
+        model = model_from_tensors(tensors, document)
+        num_rows, num_classes = model.logits.shape
         self.n_features_in_ = model.projection.shape[0]
+        names, table = document["feature_names"], document["table"]
+        self.table_ = None if table is None else TableNames(**table)
+        counts = [("classes", num_classes, document["classes"]["values"])]
+        counts += [] if names is None else [("features", self.n_features_in_, names)]
+        if self.table_ is not None:
+            counts += [("rows", num_rows, self.table_.ids)]
+            counts += [("columns", self.n_features_in_, self.table_.feature_names)]
+        for what, number, found in counts:
+            if len(found) != number:
+                raise ValueError(f"{number:,} {what} have {len(found):,} names")
+        self.classes_ = classes_from_document(document["classes"], num_rows)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         shift, scale = tensors["scaler/shift"], tensors["scaler/scale"]
-        if len(self.classes_) != len(model.bias):
-            raise ValueError(f"{len(model.bias)} classes have {len(self.classes_)} names")
-        if shift.shape != (self.n_features_in_,) or scale.shape != shift.shape:
-            raise ValueError("the scaler is not one of these features")
         self.scaler_ = FeatureScaler(shift=shift, scale=scale, **document["scaler"])
-        if document["feature_names"] is not None:
-            self.feature_names_in_ = np.array(document["feature_names"], dtype=object)
         self.model_ = model
         self._describe()
 

@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 
 from jlgcn import JLGCNClassifier
+from jlgcn._files import LOCK
 from jlgcn.data import load_clouds, load_npz, sample_mesh
 from jlgcn.data.restricted_pickle import read_numbers
 from jlgcn.data.table_file import read_table
@@ -89,7 +90,7 @@ def mutants(template: Path, number: int, seed: int) -> Iterator[Callable[[Path],
     """Yield ways to damage one file of a folder."""
     chance = random.Random(seed)
     names = sorted(str(p.relative_to(template)) for p in template.rglob("*") if p.is_file())
-    names = [name for name in names if Path(name).name != "LATEST"]
+    names = [name for name in names if Path(name).name not in ("LATEST", LOCK)]
     made = 0
     while made < number:
         name = chance.choice(names)
@@ -185,7 +186,7 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
     for index, (name, content) in enumerate(model.items()):
         files[name] = (load_model, _with_tensors(folder / f"model-{index}", content))
     for name, text in {
-        "a path out of the folder": json.dumps({"schema": 3, "sha256": "../../../etc/passwd"}),
+        "a path out of the folder": json.dumps({"schema": 4, "sha256": "../../../etc/passwd"}),
         "a million brackets": "[" * 1_000_000,
         "two million empty lists": "[" + "[]," * 2_000_000 + "[]]",
     }.items():

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from jlgcn._files import read_file
+
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of data files: `root`, or what JLGCN_DATA says, or ~/.cache/jlgcn.
@@ -63,10 +65,9 @@ def read_json(path: Path, max_bytes: int = 64 * 2**20) -> dict[str, Any]:
         path: the file.
         max_bytes: a larger one is not read, because what it holds would take many times its size.
     """
-    if path.stat().st_size > max_bytes:
-        raise ValueError(f"{path.name} has more than {max_bytes:,} bytes")
+    content = read_file(path, max_bytes)
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON ({error})") from None
     if not isinstance(found, dict):

@@ -1,0 +1,109 @@
+"""What a JSON document may hold: checks of type, range and length, put together to a schema.
+
+A check takes a value and where it stands, and returns the value or raises a ValueError. Nothing is
+converted, so a document that passes is the one that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[Any, str], Any]
+
+
+def whole(low: int, high: int) -> Check:
+    """Accept an integer from `low` to `high`; a boolean is none."""
+
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401
+        if type(value) is not int or not low <= value <= high:
+            raise _wrong(where, f"a whole number from {low:,} to {high:,}", value)
+        return value
+
+    return check
+
+
+def real(low: float, high: float, *, above: bool = False) -> Check:
+    """Accept a finite number from `low`, or only above it, to `high`; a boolean is none."""
+
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401
+        is_inside = type(value) in (int, float) and low <= value <= high  # which NaN never is
+        if not is_inside or (above and value == low):
+            start = f"above {low:g} and at most" if above else f"from {low:g} to"
+            raise _wrong(where, f"a number {start} {high:g}", value)
+        return value
+
+    return check
+
+
+def word(*choices: str) -> Check:
+    """Accept one of some words."""
+
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, str) or value not in choices:
+            raise _wrong(where, f"one of {', '.join(choices)}", value)
+        return value
+
+    return check
+
+
+def text(max_length: int) -> Check:
+    """Accept a string that can be written as UTF-8."""
+
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401
+        is_text = isinstance(value, str) and len(value) <= max_length
+        if not is_text or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise _wrong(where, f"text of at most {max_length:,} characters", value)
+        return value
+
+    return check
+
+
+def flag(value: Any, where: str) -> Any:  # noqa: ANN401
+    """Accept true or false."""
+    if not isinstance(value, bool):
+        raise _wrong(where, "true or false", value)
+    return value
+
+
+def maybe(check: Check) -> Check:
+    """Accept null, or what another check accepts."""
+    return lambda value, where: None if value is None else check(value, where)
+
+
+def list_of(check: Check, max_length: int) -> Check:
+    """Accept a list of what another check accepts."""
+
+    def check_all(value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, list) or len(value) > max_length:
+            raise _wrong(where, f"a list of at most {max_length:,} entries", value)
+        for index, entry in enumerate(value):
+            check(entry, f"{where}[{index}]")
+        return value
+
+    return check_all
+
+
+def record(checks: dict[str, Check]) -> Check:
+    """Accept an object with exactly these fields."""
+
+    def check_all(value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            raise _wrong(where, "an object", value)
+        if value.keys() != checks.keys():
+            names = ", ".join(sorted(map(repr, value.keys() ^ checks.keys()))[:5])
+            raise ValueError(f"{where or 'it'} lacks fields, or has unknown ones: {names[:200]}")
+        for name, check in checks.items():
+            check(value[name], f"{where}.{name}" if where else name)
+        return value
+
+    return check_all
+
+
+def _wrong(where: str, needed: str, value: Any) -> ValueError:  # noqa: ANN401
+    shown = f"a {type(value).__name__}"
+    if isinstance(value, str | float | bool | None):
+        shown = repr(value[:40] if isinstance(value, str) else value)
+    elif isinstance(value, int) and abs(value) < 10**18:
+        shown = str(value)
+    return ValueError(f"{where or 'it'} must be {needed}, but it is {shown}")
