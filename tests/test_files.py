@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from jlgcn._files import LOCK, locked, remove_leftovers, replacing, write_file
+from jlgcn._files import (
+    LOCK,
+    locked,
+    new_folder,
+    open_in_place,
+    remove_folder,
+    remove_leftovers,
+    replacing,
+    write_file,
+)
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -78,5 +87,31 @@ def test_a_folder_has_one_writer_at_a_time_and_a_dead_one_gives_way(tmp_path: Pa
 def test_leftovers_of_a_killed_writer_go_and_other_files_stay(tmp_path: Path) -> None:
     for name in (".a.json.0123456789abcdef.tmp", ".b.json.0123456789abcdef.tmp", ".a.json.tmp"):
         (tmp_path / name).touch()
+    (tmp_path / ".a.json.fedcba9876543210.tmp").mkdir()
+    (tmp_path / ".a.json.fedcba9876543210.tmp" / "part").touch()
+    (tmp_path / ".a.json.0000000000000000.tmp").symlink_to(tmp_path)
     remove_leftovers(tmp_path, re.compile(r"a\.json"))
-    assert sorted(os.listdir(tmp_path)) == [".a.json.tmp", ".b.json.0123456789abcdef.tmp"]
+    stay = [".a.json.0000000000000000.tmp", ".a.json.tmp", ".b.json.0123456789abcdef.tmp"]
+    assert sorted(os.listdir(tmp_path)) == stay
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "a") as temporary:
+        write_file(temporary / "part", "content")
+        assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a" / "part").read_text() == "content"
+    with pytest.raises(OSError, match="not empty"), new_folder(tmp_path / "a") as temporary:
+        write_file(temporary / "part", "other content")
+    assert (tmp_path / "a" / "part").read_text() == "content"
+    assert os.listdir(tmp_path) == ["a"]
+    remove_folder(tmp_path / "a")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_written_in_place_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "a.part").symlink_to(tmp_path / "mine")
+    for mode in ("wb", "ab", "r+b"):
+        with pytest.raises(OSError, match="symbolic links"):
+            open_in_place(tmp_path / "a.part", mode)
+    assert (tmp_path / "mine").read_text() == "precious"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 LOCK = ".jlgcn.lock"
 
@@ -38,7 +39,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     _check_target(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = _temporary_name(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -80,6 +81,54 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> byt
         if max_bytes is not None and found.st_size > max_bytes:
             raise ValueError(f"{path.name} has more than {max_bytes:,} bytes")
         return file.read(found.st_size)
+
+
+def open_in_place(path: Path, mode: Literal["wb", "ab", "r+b"]) -> BinaryIO:
+    """Open a file that is too large to be written twice, to write parts of it where they are.
+
+    The file can be read half written: rename it (:func:`rename`) when it is whole. A link of that
+    name raises an OSError.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | _NO_LINKS, 0o666)
+
+    return open(path, mode, opener=opener)
+
+
+def rename(source: Path, path: Path) -> None:
+    """Give a file, or a folder where there is none of the new name, its final name."""
+    os.replace(source, path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder of a random name that is called `path` when the block ends without an error.
+
+    So `path` stands for a whole folder at every moment, provided that its files are written by
+    :func:`replacing` or :func:`write_file`. After an error nothing is left.
+
+    Args:
+        path: a name that is free, in a folder that exists.
+    """
+    temporary = _temporary_name(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        sync_folder(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    sync_folder(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder; a process that is killed meanwhile leaves no half of it under its name."""
+    temporary = _temporary_name(path)
+    os.replace(path, temporary)
+    shutil.rmtree(temporary)
 
 
 def sync_folder(folder: Path) -> None:
@@ -124,16 +173,25 @@ def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, name: re.Pattern[str]) -> None:
-    """Delete what killed writers left of files of a name; call it only while the folder is locked.
+    """Delete what killed writers left of some names; call it only while the folder is locked.
 
     Args:
         folder: where to look.
-        name: the whole of a file's name, without what :func:`replacing` adds to it.
+        name: the whole name of a file or folder, without what :func:`replacing` or
+            :func:`new_folder` adds to it.
     """
     for path in folder.glob(".*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)
-        if found and name.fullmatch(found["name"]) and stat.S_ISREG(path.lstat().st_mode):
-            path.unlink()
+        if found and name.fullmatch(found["name"]):
+            mode = path.lstat().st_mode  # of a link itself, which is none of ours
+            if stat.S_ISREG(mode):
+                path.unlink()
+            elif stat.S_ISDIR(mode):
+                shutil.rmtree(path)
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _check_target(path: Path) -> None:

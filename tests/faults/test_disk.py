@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from jlgcn._files import LOCK
 from jlgcn.train import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
 from tests.train.small import train_small
@@ -42,7 +43,8 @@ def test_a_full_disk_raises_at_once_and_leaves_the_old_checkpoint(small_disk: Pa
     found = load_checkpoint(small_disk)
     assert found is not None
     assert found[1]["epoch"] == 1
-    # What the failed one left makes room for the next.
+    # The failed one left nothing, which would take the room of others.
+    assert sorted(os.listdir(small_disk)) == [LOCK, "LATEST", "step-00000001"]
     save_checkpoint(small_disk, 3, {"w": torch.ones(20_000)}, {"epoch": 3})
     found = load_checkpoint(small_disk)
     assert found is not None

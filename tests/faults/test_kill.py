@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import jlgcn.train.checkpoint
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.scale import BatchConfig, PackedTable, Split, fit_batches, planted_table
@@ -234,13 +233,22 @@ def save_and_die(point: int, folder: Path, step: int) -> None:
 
         return call
 
-    def write_half(path: Path, content: bytes) -> None:
-        path.write_bytes(content[: len(content) // 2])
+    fdopen = os.fdopen
+
+    def opened(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        file = fdopen(*args, **kwargs)
+        write = file.write
+
+        def write_half(content: bytes) -> None:
+            write(content[: len(content) // 2])
+            file.flush()
+
+        file.write = wrapped(write, write_half)
+        return file
 
     for name in SYSTEM_CALLS:
         patch.setattr(os, name, wrapped(getattr(os, name), lambda *_: None))
-    write = jlgcn.train.checkpoint.write_to_disk
-    patch.setattr(jlgcn.train.checkpoint, "write_to_disk", wrapped(write, write_half))
+    patch.setattr(os, "fdopen", opened)
     save(folder, step)
     patch.undo()
 

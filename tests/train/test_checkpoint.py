@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from jlgcn._files import LOCK
 from jlgcn.train import load_checkpoint, save_checkpoint
+from tests.faults.forks import forked, wait
 
 
 def save(folder: Path, step: int) -> None:
@@ -33,7 +35,77 @@ def test_the_newest_three_are_kept(tmp_path: Path) -> None:
         save(tmp_path, step)
         assert loaded_step(tmp_path) == step
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["LATEST", "step-00000002", "step-00000003", "step-00000004"]
+    assert names == [LOCK, "LATEST", "step-00000002", "step-00000003", "step-00000004"]
+
+
+def test_steps_of_more_digits_are_newer(tmp_path: Path) -> None:
+    for step in (99_999_998, 99_999_999, 100_000_000, 100_000_001):
+        save(tmp_path, step)
+    (tmp_path / "LATEST").unlink()
+    assert loaded_step(tmp_path) == 100_000_001
+    assert not (tmp_path / "step-99999998").exists()
+
+
+def test_a_save_deletes_nothing_that_is_no_checkpoint(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    save(elsewhere, 0)
+    checkpoints = tmp_path / "checkpoints"
+    names = (
+        *("step-0-raw-data", "step-2-notes.tmp", "step-00000000", "step-00000001.tmp"),
+        *("step-00000001.7", ".step-00000001.tmp", ".step-1.0123456789abcdef.tmp"),
+    )
+    for name in names:
+        (checkpoints / name).mkdir(parents=True)
+        (checkpoints / name / "mine").write_text("precious")
+    (checkpoints / "step-00000001").write_text("precious")
+    (checkpoints / "step-3.tmp").write_text("precious")
+    (checkpoints / "step-00000000.1").symlink_to(elsewhere / "step-00000000")
+    (checkpoints / "step-00000000.2").symlink_to(tmp_path / "nowhere")
+    before = {path.name for path in checkpoints.iterdir()}
+    for step in (0, 1, 1, 2, 3, 4, 5):
+        save(checkpoints, step)
+        assert loaded_step(checkpoints) == step
+    added = {path.name for path in checkpoints.iterdir()} - before
+    assert added == {LOCK, "LATEST", "step-00000003", "step-00000004", "step-00000005"}
+    for name in names:
+        assert (checkpoints / name / "mine").read_text() == "precious"
+    assert loaded_step(elsewhere) == 0
+
+
+def test_a_checkpoint_with_somebodys_notes_in_it_stays(tmp_path: Path) -> None:
+    save(tmp_path, 0)
+    (tmp_path / "step-00000000" / "notes.txt").write_text("the best so far")
+    for step in range(1, 6):
+        save(tmp_path, step)
+    assert (tmp_path / "step-00000000" / "notes.txt").exists()
+    assert not (tmp_path / "step-00000001").exists()
+
+
+def test_links_in_a_folder_of_checkpoints_are_not_written_through(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    (tmp_path / "mine").write_text("precious")
+    for name in ("LATEST", "LATEST.tmp"):
+        (checkpoints / name).symlink_to(tmp_path / "mine")
+    save(checkpoints, 1)
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert loaded_step(checkpoints) == 1
+
+
+def save_often(folder: Path, first: int) -> None:
+    for step in range(first, 40, 2):
+        save(folder, step)
+
+
+def test_two_processes_may_save_into_one_folder(tmp_path: Path) -> None:
+    with (
+        forked(save_often, tmp_path, 0) as even,
+        forked(save_often, tmp_path, 1) as odd,
+    ):
+        assert wait(even, 120) == 0
+        assert wait(odd, 120) == 0
+    assert loaded_step(tmp_path) in (38, 39)
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
@@ -131,3 +203,5 @@ def test_a_full_disk_reaches_the_caller(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(OSError, match="No space left"):
             save(tmp_path, 2)
     assert loaded_step(tmp_path) == 1
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [LOCK, "LATEST", "step-00000001"]  # what was begun would fill the disk

@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 import os
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from jlgcn._files import locked, new_folder, remove_folder, remove_leftovers, write_file
 from jlgcn.data.files import hash_of_file, read_json, sha256_of
 from jlgcn.train.environment import versions
 
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _KEPT = 3
 _SCHEMA = 2
 _TENSORS, _STATE, _LATEST = "tensors.safetensors", "state.json", "LATEST"
+_NAME = re.compile(r"step-[0-9]{8,}(\.[1-9][0-9]*)?")
+_LEFT_OVER = re.compile(rf"{_LATEST}|{_NAME.pattern}")
 
 # What is small is small: a larger file is not one of ours.
 _MAX_STATE_BYTES = 8 * 2**20
@@ -38,18 +41,15 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint and return its folder; any error of the disk reaches the caller.
 
+    Only checkpoints are deleted: what else is in the folder stays, whatever it is called.
+    Processes that save into one folder take turns.
+
     Args:
         folder: where checkpoints are kept; the newest three stay.
         step: number of the checkpoint; later ones are greater.
         tensors: what is large.
         state: what is small, as JSON.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for left_over in folder.glob("step-*.tmp"):  # by a crash
-        shutil.rmtree(left_over)
-    final = _new_name(folder, step)
-    temporary = folder / f"{final.name}.tmp"
-    temporary.mkdir()
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
     document = {
         "schema": _SCHEMA,
@@ -58,33 +58,51 @@ def save_checkpoint(
         "versions": _versions(),
         "state": state,
     }
-    write_to_disk(temporary / _TENSORS, content)
     signed = document | {"sha256": _own_hash(document)}
-    write_to_disk(temporary / _STATE, json.dumps(signed).encode())
-    _sync(temporary)
-    os.replace(temporary, final)
-    _sync(folder)
-    write_to_disk(folder / f"{_LATEST}.tmp", final.name.encode())
-    os.replace(folder / f"{_LATEST}.tmp", folder / _LATEST)
-    _sync(folder)
-    others = [name for name in _names(folder) if name != final.name]
-    same = [name for name in others if name[:13] == final.name[:13]]
-    older = [name for name in others if name not in same]
-    for name in (*same, *older[: 1 - _KEPT]):
-        shutil.rmtree(folder / name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        remove_leftovers(folder, _LEFT_OVER)
+        final = _new_name(folder, step)
+        with new_folder(final) as temporary:
+            write_file(temporary / _TENSORS, content)
+            write_file(temporary / _STATE, json.dumps(signed))
+        write_file(folder / _LATEST, final.name)
+        others = [n for n in _names(folder) if n != final.name and _is_ours(folder / n)]
+        same = [name for name in others if _order(name)[0] == step]
+        older = [name for name in others if name not in same]
+        for name in (*same, *older[: 1 - _KEPT]):
+            remove_folder(folder / name)
     return final
 
 
 def _names(folder: Path) -> list[str]:
     """Return the names of checkpoints, the oldest first."""
-    return sorted(p.name for p in folder.glob("step-*") if not p.name.endswith(".tmp"))
+    return sorted((p.name for p in folder.glob("step-*") if _NAME.fullmatch(p.name)), key=_order)
+
+
+def _order(name: str) -> tuple[int, int]:
+    """Return the step in a name, and which of the checkpoints of that step it is."""
+    step, _, number = name.removeprefix("step-").partition(".")
+    return int(step), int(number or 0)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a folder is a checkpoint and nothing else, and so may be deleted."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        document = read_json(path / _STATE, _MAX_STATE_BYTES)
+    except (ValueError, OSError):
+        return False
+    is_signed = document.pop("sha256", None) == _own_hash(document)
+    return is_signed and all(p.name in (_TENSORS, _STATE) for p in path.iterdir())
 
 
 def _new_name(folder: Path, step: int) -> Path:
     """Return a name that is free: no moment may be without the checkpoint that is replaced."""
     for number in itertools.count():
         path = folder / (f"step-{step:08d}.{number}" if number else f"step-{step:08d}")
-        if not path.exists():
+        if not os.path.lexists(path):  # a link to nothing takes a name, too
             break
     return path
 
@@ -151,11 +169,3 @@ def write_to_disk(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
