@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from jlgcn._files import write_file
 from jlgcn.cli_data import plain_errors
 
 
@@ -191,7 +192,7 @@ def _report_records(
         for path in documents if check or renew else []:
             found = differences(path.read_text(), rows)
             if found and renew:
-                path.write_text(renewed(path.read_text(), rows))
+                write_file(path, renewed(path.read_text(), rows))
                 typer.echo(f"renewed: {path}")
             elif found:
                 wrong += [f"{path}: {line}" for line in found]

@@ -109,6 +109,18 @@ def test_a_whole_part_is_not_fetched_again(server: Server, tmp_path: Path) -> No
     assert fetch(server, tmp_path).read_bytes() == CONTENT
 
 
+def test_a_link_in_the_place_of_a_part_is_not_written_through(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "deep" / "file.part").symlink_to(tmp_path / "mine")
+    path = fetch(server, tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert not path.is_symlink()
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
 def test_a_file_that_is_gone_is_not_tried_again(server: Server, tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="is not there any more"):
         fetch(server, tmp_path, name="other")

@@ -28,6 +28,7 @@ from jlgcn.scale import (
     table_loader,
     write_planted,
 )
+from jlgcn.scale.mapping import new_array, write_rows
 
 
 def entries(table: NeighborTable) -> Tensor:  # (2, E)
@@ -279,6 +280,53 @@ def test_tables_are_sent_to_other_processes_by_their_folders(tmp_path: Path) -> 
     loader.multiprocessing_context = "spawn"  # as everywhere but on Linux
     classes = torch.cat([batch.y[:30] for batch in loader])
     assert torch.equal(classes, packed.y)
+
+
+def test_a_table_takes_the_place_of_a_table_and_of_nothing_else(tmp_path: Path) -> None:
+    packed, _ = planted_table(tmp_path / "rows", 50)
+    learner = JLGCN(8, 16, 3, options="paper").learners[0]
+    folder = tmp_path / "run" / "table"
+    leftover, mine = (tmp_path / "run" / f".table.{name}.tmp" for name in ("0" * 16, "mine"))
+    for path in (leftover, mine, tmp_path / "run" / "table.tmp", tmp_path / "run" / "table.shards"):
+        path.mkdir(parents=True)
+        (path / "mine").write_text("precious")
+    for _ in range(2):
+        NeighborTable.build(packed, learner, 3, folder)
+    names = {".jlgcn.lock", ".table.mine.tmp", "table", "table.shards", "table.tmp"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == names  # no leftover
+    (folder / "notes.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match=r"would replace .* holds 'notes.txt', which is no"):
+        NeighborTable.build(packed, learner, 3, folder)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(FileExistsError, match="which is a link; delete it first"):
+        NeighborTable.build(packed, learner, 3, tmp_path / "link")
+    assert (folder / "notes.txt").exists()
+
+
+def test_inference_writes_through_no_link_and_deletes_its_own_files_only(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 50)
+    model = JLGCN(8, 16, 3, options="paper").eval()
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("precious")
+    (out / "points-mine.npy").write_text("precious")
+    (out / "columns-0.npy").symlink_to(out / "notes.txt")
+    (table.folder / "degree.tmp.npy").symlink_to(out / "notes.txt")
+    infer(model, packed, table, out, num_layers=model.num_learned)
+    assert {path.name for path in out.iterdir()} == {"notes.txt", "points-mine.npy"}
+    infer(model, packed, table, out)
+    names = {"logits.npy", "notes.txt", "points-mine.npy"}
+    assert {path.name for path in out.iterdir()} == names
+    assert (out / "notes.txt").read_text() == "precious"
+
+
+def test_rows_are_not_written_through_a_link(tmp_path: Path) -> None:
+    new_array(tmp_path / "mine.npy", (3, 2))
+    (tmp_path / "rows.npy").symlink_to(tmp_path / "mine.npy")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_rows(tmp_path / "rows.npy", 1, np.ones((1, 2)))
+    write_rows(tmp_path / "mine.npy", 1, np.ones((1, 2)))
+    assert np.load(tmp_path / "mine.npy").tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
 def test_classes_of_some_rows_are_those_of_all(tmp_path: Path) -> None:

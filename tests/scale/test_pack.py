@@ -86,6 +86,19 @@ def test_a_shard_that_fails_leaves_no_file_of_its_name(
     assert not list((tmp_path / "out").glob("*.npy"))
 
 
+def test_a_full_disk_leaves_nothing_of_a_shard(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        with pytest.raises(OSError, match="No space left"):
+            pack(source, tmp_path / "packed", label="kind", rows=4)
+    assert [path.name for path in (tmp_path / "packed").iterdir()] == ["pack.json"]
+
+
 def test_half_precision_takes_half_the_space(source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "out", label="kind", dtype="float16")
     assert np.load(tmp_path / "out" / "nodes-00000.npy").dtype == np.float16

@@ -79,7 +79,8 @@ def test_shards_find_what_one_machine_finds(packed: PackedTable, tmp_path: Path)
         assert {(j, i) for i, j in pairs} == pairs
         assert not any(i == j for i, j in pairs)
         assert bool((found.start.diff() >= 5).all())
-        assert not list(tmp_path.glob("*.shards"))
+        assert {path.name for path in found.folder.iterdir()} == {"start.npy", "neighbor.npy"}
+        assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_known_edges_are_those_of_one_machine(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Literal
+
+from jlgcn._files import open_in_place, rename
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +70,14 @@ def download(
             f"what {url} sent is not the published file: its SHA-256 is {found[:16]}… where "
             f"{sha256[:16]}… was expected; nothing was kept. Get the file from somewhere else"
         )
-    os.replace(part, path)
+    rename(part, path)
     return path
 
 
 def _fetch(url: str, part: Path, timeout: float) -> None:
     """Append to `part` what is missing of the file."""
+    if part.is_symlink():  # which is nothing that arrived here
+        part.unlink()
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})  # noqa: S310
     try:
@@ -83,12 +88,14 @@ def _fetch(url: str, part: Path, timeout: float) -> None:
         raise
     with response:
         # A server that does not know ranges sends everything from the start.
-        mode = "ab" if response.status == 206 else "wb"
+        mode: Literal["ab", "wb"] = "ab" if response.status == 206 else "wb"
         expected = response.headers.get("Content-Length")
         arrived = 0
-        with part.open(mode) as file:
+        with open_in_place(part, mode) as file:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
                 arrived += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
     if expected is not None and arrived < int(expected):
         raise ConnectionError(f"the connection was cut after {arrived} of {expected} bytes")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Literal, TypeVar
 
+from jlgcn._files import write_file
 from jlgcn.train import FitResult
 from jlgcn.train.distributed import process_group
 from jlgcn.train.result import config_hash, read_result, write_result
@@ -159,7 +160,7 @@ def run_seed(
         return {}
     folder.mkdir(parents=True, exist_ok=True)  # what needs no checkpoints has not made it
     for name, content in fitted.files.items():
-        (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
+        write_file(folder / f"{name}.json", json.dumps(content) + "\n")
     return write_result(
         folder,
         fitted.result,

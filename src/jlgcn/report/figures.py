@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from jlgcn._optional import require
 from jlgcn.recipes import Recipe
@@ -60,11 +60,11 @@ def draw_all(rows: Sequence[Row], results: Path) -> dict[str, Figure]:
     return figures
 
 
-def save(figure: Figure, target: Path | IO[bytes], form: Literal["svg", "png"]) -> None:
-    """Write a figure to a file; from the same records, the same bytes."""
+def save(figure: Figure, file: IO[bytes], form: str) -> None:
+    """Write a figure to an open file as "svg" or "png"; from the same records, the same bytes."""
     with _style():
         metadata = {"Date": None} if form == "svg" else None
-        figure.savefig(target, format=form, dpi=150, metadata=metadata)
+        figure.savefig(file, format=form, dpi=150, metadata=metadata)
 
 
 def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from jlgcn._files import write_file
 from jlgcn.comparison import Comparison
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.graphs import SparseGraph
@@ -93,7 +94,7 @@ def write_model_page(
     scores = held_out(model, folds=folds, progress=progress)
     view = graph_view(model, ids, names, progress=progress)
     text = _page(model, name, names, scores, view, comparison)
-    Path(path).write_text(text, encoding="utf-8")
+    write_file(path, text)
     return scores
 
 

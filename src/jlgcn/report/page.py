@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jlgcn._files import replacing, write_file
 from jlgcn.recipes import Recipe
 from jlgcn.report.figures import draw_all, save
 from jlgcn.report.summary import recorded_recipes
@@ -71,16 +72,15 @@ def write_report(rows: Sequence[dict[str, Any]], results: Path, out: Path) -> Pa
         out: folder to write into.
     """
     out.mkdir(parents=True, exist_ok=True)
-    (out / "results.csv").write_text(rows_as_csv(rows))
+    write_file(out / "results.csv", rows_as_csv(rows))
     for name, table in recorded_tables(rows).items():  # the overview among them
-        (out / f"{name.replace('/', '-')}.md").write_text(table + "\n")
+        write_file(out / f"{name.replace('/', '-')}.md", table + "\n")
     figures = draw_all(rows, results)
     for name, figure in figures.items():
-        save(figure, out / f"{name}.svg", "svg")
-        save(figure, out / f"{name}.png", "png")
-    path = out / "index.html"
-    path.write_text(page(rows, figures, results))
-    return path
+        for form in ("svg", "png"):
+            with replacing(out / f"{name}.{form}") as file:
+                save(figure, file, form)
+    return write_file(out / "index.html", page(rows, figures, results))
 
 
 def page(rows: Sequence[dict[str, Any]], figures: dict[str, Figure], results: Path) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -23,9 +22,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from jlgcn._files import replacing
 from jlgcn._optional import require
 from jlgcn.nn import GraphLearner
-from jlgcn.scale.mapping import Mapper, new_array, write_rows
+from jlgcn.scale.mapping import Mapper, new_array, write_array, write_rows
 from jlgcn.scale.store import PackedTable
 
 #: Rows of a shard of a search.
@@ -46,7 +46,7 @@ class TableSearch:
         packed: folder of the rows.
         learner: the metric.
         num_neighbors: nearest rows of each, k.
-        folder: for what stages leave to each other.
+        folder: for what stages leave to each other; made by the search, and deleted.
         shard_rows: rows of a shard.
     """
 
@@ -81,10 +81,7 @@ class TableSearch:
 
     def save(self, name: str, shard: int, array: np.ndarray) -> None:
         """Leave something for the next stage: whole, or not at all."""
-        temporary = self.path(name, shard).with_suffix(f".{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
-            np.save(file, array)
-        temporary.replace(self.path(name, shard))
+        write_array(self.path(name, shard), array)
 
     def parts(self, name: str, count: int, key: str, low: int, high: int) -> np.ndarray:
         """Return the records of all shards whose key, by which they are sorted, is in a range."""
@@ -107,8 +104,7 @@ def search_by_shards(search: TableSearch, out: Path, run: Mapper) -> None:
 
     Cost: N·log N time for N rows; memory of a shard and of the centres, N/128 of them.
     """
-    shutil.rmtree(search.folder, ignore_errors=True)
-    search.folder.mkdir(parents=True)
+    search.folder.mkdir()
     count = search.num_shards
     run(functools.partial(_draw_centers, search), 1, "centres")
     run(functools.partial(_assign, search), count, "regions")
@@ -135,8 +131,9 @@ def _draw_centers(search: TableSearch, _: int) -> None:
     drawn = np.random.default_rng(0).choice(num_nodes, count, replace=False)
     z = _points(search, torch.from_numpy(np.sort(drawn)))
     order = np.concatenate(list(_in_halves(z, np.arange(len(z)), 64)))
-    _faiss().write_index(_index_of_centers(z[order]), str(search.folder / "centers.tmp"))
-    (search.folder / "centers.tmp").replace(search.folder / "centers")
+    with replacing(search.folder / "centers") as file:
+        writer = _faiss().PyCallbackIOWriter(file.write)
+        _faiss().write_index(_index_of_centers(z[order]), writer)
 
 
 def _in_halves(z: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jlgcn._files import rename
 from jlgcn.nn import JLGCN
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.scale.forward import check_options
@@ -44,7 +45,7 @@ def infer(
         model: the network, as it is after training.
         packed: the rows.
         table: their neighbours. Its degrees are written here, for batches to come.
-        out: folder for points, features and ``logits.npy``; of the former the last layer's go.
+        out: folder for points, features and ``logits.npy``; the former are deleted at the end.
         num_layers: layers after which to stop, for the degrees alone; None for all.
         run: what does the chunks, :func:`jlgcn.scale.in_turn` or :func:`jlgcn.scale.over_ray`.
 
@@ -86,13 +87,15 @@ def infer(
     if num_layers is None or num_layers >= len(model.learners):
         degrees = [mapped(work.path("degree", layer)) for layer in range(len(model.learners))]
         _write_degrees(table, degrees)
-    if num_layers is not None:
-        shutil.rmtree(folder)
-        return torch.empty(0)
-    os.replace(work.path("layer", len(convs) - 1), folder / "logits.npy")
+    if num_layers is None:
+        rename(work.path("layer", len(convs) - 1), folder / "logits.npy")
     for name in ("columns", "points", "degree", "layer"):
-        for path in folder.glob(f"{name}-*.npy"):
-            path.unlink()
+        for layer in range(len(convs)):
+            work.path(name, layer).unlink(missing_ok=True)
+    if num_layers is not None:
+        with suppress(OSError):  # not empty: it is somebody's folder
+            folder.rmdir()
+        return torch.empty(0)
     return mapped(folder / "logits.npy")
 
 
@@ -103,7 +106,7 @@ def _write_degrees(table: NeighborTable, degrees: list[Tensor]) -> None:
     for start in range(0, table.num_nodes, _CHUNK_ENTRIES):
         rows = torch.cat([degree[start : start + _CHUNK_ENTRIES] for degree in degrees], 1)
         write_rows(temporary, start, rows.numpy())
-    os.replace(temporary, table.folder / "degree.npy")
+    rename(temporary, table.folder / "degree.npy")
     (table.degree,) = mapped_to_scatter([table.folder / "degree.npy"])
 
 

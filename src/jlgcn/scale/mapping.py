@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from jlgcn._checks import available_bytes
+from jlgcn._files import open_in_place, replacing
 
 
 class Mapper(Protocol):
@@ -58,7 +60,21 @@ def in_turn(
 
 def new_array(path: Path, shape: tuple[int, ...], dtype: Any = np.float32) -> None:  # noqa: ANN401
     """Make a file of numbers, all 0, whose rows :func:`write_rows` fills in."""
-    np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    dtype = np.dtype(dtype)
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    with replacing(path) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + math.prod(shape) * dtype.itemsize)  # takes no room as yet
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write a file of numbers that is small enough to be written at once."""
+    with replacing(path) as file:
+        np.save(file, array)
 
 
 def write_rows(path: Path, start: int, rows: np.ndarray) -> None:
@@ -69,7 +85,7 @@ def write_rows(path: Path, start: int, rows: np.ndarray) -> None:
     """
     array = np.load(path, mmap_mode="r")
     place = int(array.offset) + start * int(array.strides[0])
-    with path.open("r+b") as file:
+    with open_in_place(path, "r+b") as file:
         file.seek(place)
         file.write(np.ascontiguousarray(rows, dtype=array.dtype).data)
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from jlgcn._files import write_file
 from jlgcn._optional import require
-from jlgcn.scale.mapping import Mapper, in_turn
+from jlgcn.scale.mapping import Mapper, in_turn, write_array
 from jlgcn.scale.parquet import (
     absolute,
     filesystem,
@@ -130,7 +131,7 @@ def pack(
             f"{folder} was packed from another table, or with other options; delete it, or choose "
             "another folder"
         )
-    _write_text(manifest, json.dumps(asdict(plan), indent=2) + "\n")
+    write_file(manifest, json.dumps(asdict(plan), indent=2) + "\n")
     missing = [name for name in plan.shards if not (folder / f"{name}.npy").exists()]
     run = run or functools.partial(in_turn, progress=progress)
     run(
@@ -178,7 +179,7 @@ def pack_shard(
     if kind == "edges":
         assert edges is not None
         parts = list(_edge_columns(edges, plan, start, min(start + plan.rows, plan.num_edges)))
-        _write_array(folder / f"{name}.npy", np.concatenate(parts, 1))
+        write_array(folder / f"{name}.npy", np.concatenate(parts, 1))
         return
     stop = min(start + plan.rows, plan.num_rows)
     x = np.empty((stop - start, len(plan.features)), dtype=plan.dtype)
@@ -191,8 +192,8 @@ def pack_shard(
             y[here] = _classes(table.column(plan.label), plan, first)
     if plan.label is not None:
         # Before the features, whose presence says that the shard is whole.
-        _write_array(folder / f"{name.replace('nodes', 'classes')}.npy", y)
-    _write_array(folder / f"{name}.npy", x)
+        write_array(folder / f"{name.replace('nodes', 'classes')}.npy", y)
+    write_array(folder / f"{name}.npy", x)
 
 
 def read_plan(folder: str | os.PathLike[str]) -> PackPlan:
@@ -323,19 +324,3 @@ def _edge_columns(
                     )
                 yield found
         first += num_rows
-
-
-def _write_array(path: Path, array: np.ndarray) -> None:
-    """Write a file under another name and rename it, so that a name always stands for a whole."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        np.save(file, array)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)

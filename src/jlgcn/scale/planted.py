@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jlgcn._files import replacing
 from jlgcn._optional import require
 from jlgcn.nn import GraphLearner
 from jlgcn.scale.packing import pack
@@ -65,7 +66,8 @@ def write_planted(
         table = arrow.table(columns | {"kind": (cluster % num_classes).astype(np.int32)})
         path = Path(folder) / f"part-{number:05d}.parquet"
         # Numbers that are all different make a dictionary as large as themselves.
-        parquet.write_table(table, path, compression="none", use_dictionary=False)
+        with replacing(path) as file:
+            parquet.write_table(table, file, compression="none", use_dictionary=False)
 
 
 def planted_table(

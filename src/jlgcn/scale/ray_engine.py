@@ -13,9 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
+from jlgcn._files import write_file
 from jlgcn._optional import require
 from jlgcn.nn import JLGCN
 from jlgcn.scale.batch_config import BatchConfig, Split
@@ -109,8 +110,8 @@ def fit_over_ray(
             checkpoint_seconds=checkpoint_seconds,
         )
         if process_group()[0] == 0:
-            save_file(model.state_dict(), run_folder / "model.safetensors")
-            (run_folder / "result.json").write_text(json.dumps(asdict(result)))
+            write_file(run_folder / "model.safetensors", save(model.state_dict()))
+            write_file(run_folder / "result.json", json.dumps(asdict(result)))
 
     trainers.TorchTrainer(
         work,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,21 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from jlgcn._files import locked, new_folder, remove_folder, remove_leftovers
 from jlgcn.nn import GraphLearner
 from jlgcn.ops import nearest_neighbors
 from jlgcn.ops.knn import MAX_EXACT_ROWS
 from jlgcn.scale.candidates import SHARD_ROWS, TableSearch, cell_index, search_by_shards, with_known
-from jlgcn.scale.mapping import Mapper, mapped, mapped_to_scatter
+from jlgcn.scale.mapping import Mapper, mapped, mapped_to_scatter, write_array
 from jlgcn.scale.store import PackedTable
 
 logger = logging.getLogger(__name__)
 
 # Rows that are projected, searched or compared at a time.
 CHUNK_ROWS = 1 << 16
+
+# What a table's folder holds, and what killed writers may have left in it.
+_FILES = re.compile(r"\.?(start|neighbor|given|degree(\.tmp)?)\.npy(\.[0-9a-f]{16}\.tmp)?")
 
 
 class NeighborTable:
@@ -106,7 +110,8 @@ class NeighborTable:
             packed: the rows.
             learner: the metric, of a network's first layer.
             num_neighbors: nearest rows of each, k.
-            folder: where to; it is there when it is whole.
+            folder: where to; it is there when it is whole, in place of a table that was there.
+                Processes that build in one parent folder take turns.
             run: what does the search shard by shard, :func:`jlgcn.scale.in_turn` or
                 :func:`jlgcn.scale.over_ray`; None searches all rows at once, in memory.
             shard_rows: rows of a shard.
@@ -114,26 +119,32 @@ class NeighborTable:
         Cost: at once, up to 50,000 rows all pairs, 2·N²·rank FLOP; above, FAISS (extra ``ann``),
         N·log N, and memory N·(4·rank + 20·k) bytes. By shards FAISS always, and the memory of a
         shard; a region of rows may answer a little more than its share.
+
+        Raises:
+            FileExistsError: the folder holds something else than a table.
         """
         final = Path(folder).absolute()
-        temporary = final.with_name(final.name + ".tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        if run is not None:
-            scratch = final.with_name(final.name + ".shards")
-            width = min(num_neighbors, packed.num_nodes - 1)
-            search = TableSearch(packed.folder, learner, width, scratch, shard_rows)
-            search_by_shards(search, temporary, run)
-        else:
-            places = _symmetric(_nearest(project(packed, learner), num_neighbors))
-            if packed.plan.num_edges:
-                places, given = _with_given(places, packed)
-                np.save(temporary / "given.npy", given)
-            np.save(temporary / "start.npy", places.indptr.astype(np.int64))
-            dtype = np.int32 if places.shape[0] < 2**31 else np.int64
-            np.save(temporary / "neighbor.npy", places.indices.astype(dtype, copy=False))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with locked(final.parent):
+            remove_leftovers(final.parent, re.compile(re.escape(final.name)))
+            _check_is_table(final)
+            with new_folder(final) as temporary:
+                if run is not None:
+                    width = min(num_neighbors, packed.num_nodes - 1)
+                    scratch = temporary / "shards"
+                    search = TableSearch(packed.folder, learner, width, scratch, shard_rows)
+                    search_by_shards(search, temporary, run)
+                else:
+                    places = _symmetric(_nearest(project(packed, learner), num_neighbors))
+                    if packed.plan.num_edges:
+                        places, given = _with_given(places, packed)
+                        write_array(temporary / "given.npy", given)
+                    write_array(temporary / "start.npy", places.indptr.astype(np.int64))
+                    dtype = np.int32 if places.shape[0] < 2**31 else np.int64
+                    neighbor = places.indices.astype(dtype, copy=False)
+                    write_array(temporary / "neighbor.npy", neighbor)
+                if final.exists():
+                    remove_folder(final)
         return cls(final)
 
     @torch.no_grad()
@@ -184,6 +195,19 @@ class NeighborTable:
             weight = (-(near - z).square().sum(-1)).exp()
             found += float(weight.topk(min(width, len(weight))).values.sum())
         return min(1.0, found / float((-best.square()).exp().sum().clamp(min=1e-30)))
+
+
+def _check_is_table(folder: Path) -> None:
+    """Raise if a folder holds anything that a new table must not replace."""
+    if folder.is_symlink():
+        raise FileExistsError(f"a table cannot replace {folder}, which is a link; delete it first")
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    others = [name for name in names if not _FILES.fullmatch(name)]
+    if others:
+        raise FileExistsError(
+            f"a table would replace {folder}, but that holds {others[0]!r}, which is no part of a "
+            "table; choose another folder"
+        )
 
 
 @torch.no_grad()

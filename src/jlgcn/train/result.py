@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import scipy.stats
 import torch
 
+from jlgcn._files import locked, write_file
 from jlgcn.train.distributed import process_group
 from jlgcn.train.environment import commit, versions
 from jlgcn.train.loop import FitResult
@@ -73,14 +74,13 @@ def write_result(
         "processes": process_group()[1],
         "data_sha256": data_sha256,
     } | fitted.measured
-    with (folder / "history.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(fitted.history[0]) if fitted.history else [])
-        writer.writeheader()
-        writer.writerows(fitted.history)
-    # Last, and at one stroke: a run with a result is finished.
-    temporary = folder / "result.json.tmp"
-    temporary.write_text(json.dumps(result, indent=2) + "\n")
-    os.replace(temporary, folder / "result.json")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(fitted.history[0]) if fitted.history else [])
+    writer.writeheader()
+    writer.writerows(fitted.history)
+    write_file(folder / "history.csv", text.getvalue())
+    # Last: a run with a result is finished.
+    write_file(folder / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -98,30 +98,36 @@ def record(runs: Path, results: Path) -> list[Path]:
 
     A run that is recorded already, with the same configuration and seed, is replaced. Beside them,
     of seed 0 of every variant: ``<recipe>.curves.csv``, every tenth epoch of its history, and what
-    else it kept (:data:`KEPT`) as ``<recipe>.<what>.json``, by variant.
+    else it kept (:data:`KEPT`) as ``<recipe>.<what>.json``, by variant. Processes that record into
+    one folder take turns, so that none loses the lines of another.
     """
     found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
         found.setdefault(json.loads(path.read_text())["recipe"], []).append(path)
-    written = []
-    for recipe, paths in found.items():
-        new = [json.loads(path.read_text()) for path in paths]
-        path = results / f"{recipe}.jsonl"
-        lines = {_key(line): line for line in (*_read_lines(path), *new)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _record_test_reads(results / TEST_READS, new)
-        ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
-        path.write_text("".join(json.dumps(line) + "\n" for line in ordered))
-        written.append(path)
-        first = {
-            line["variant"]: found_path.parent
-            for line, found_path in zip(new, paths, strict=True)
-            if line["seed"] == 0
-        }
-        _record_curves(results / f"{recipe}.curves.csv", first)
-        for name in KEPT:
-            _record_kept(results / f"{recipe}.{name}.json", first, name)
-    return written
+    if not found:
+        return []
+    results.mkdir(parents=True, exist_ok=True)
+    with locked(results):
+        return [_record_recipe(recipe, paths, results) for recipe, paths in found.items()]
+
+
+def _record_recipe(recipe: str, paths: list[Path], results: Path) -> Path:
+    new = [json.loads(path.read_text()) for path in paths]
+    path = results / f"{recipe}.jsonl"
+    lines = {_key(line): line for line in (*_read_lines(path), *new)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _record_test_reads(results / TEST_READS, new)
+    ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
+    write_file(path, "".join(json.dumps(line) + "\n" for line in ordered))
+    first = {
+        line["variant"]: found_path.parent
+        for line, found_path in zip(new, paths, strict=True)
+        if line["seed"] == 0
+    }
+    _record_curves(results / f"{recipe}.curves.csv", first)
+    for name in KEPT:
+        _record_kept(results / f"{recipe}.{name}.json", first, name)
+    return path
 
 
 def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
@@ -147,7 +153,7 @@ def _record_kept(path: Path, folders: dict[str, Path], name: str) -> None:
         if (folder / f"{name}.json").exists():
             kept[variant] = json.loads((folder / f"{name}.json").read_text())
     if kept:
-        path.write_text(json.dumps(kept) + "\n")
+        write_file(path, json.dumps(kept) + "\n")
 
 
 def _record_curves(path: Path, folders: dict[str, Path]) -> None:
@@ -160,14 +166,13 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
         curves[variant] = [row for row in rows if row["epoch"] % 10 == 0]
     if not any(curves.values()):  # nothing that is solved, not trained, has epochs
         return
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["variant", *_CURVE])
-        for variant in sorted(curves):
-            for row in curves[variant]:
-                writer.writerow(
-                    [variant, *(f"{row[key]:.4g}" if key in row else "" for key in _CURVE)]
-                )
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["variant", *_CURVE])
+    for variant in sorted(curves):
+        for row in curves[variant]:
+            writer.writerow([variant, *(f"{row[key]:.4g}" if key in row else "" for key in _CURVE)])
+    write_file(path, text.getvalue())
 
 
 def read_records(results: Path) -> list[dict[str, Any]]:
@@ -185,7 +190,7 @@ def _record_test_reads(path: Path, lines: list[dict[str, Any]]) -> None:
             known.append(json.dumps({name: line[name] for name in names if name in line}))
     unique = list(dict.fromkeys(known))
     if unique:
-        path.write_text("".join(f"{text}\n" for text in unique))
+        write_file(path, "".join(f"{text}\n" for text in unique))
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
