@@ -126,6 +126,63 @@ def test_a_class_is_explained_by_rows_and_labels_are_asked_for(folder: Path) -> 
     assert "138 rows have no label" in result.output
 
 
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose ids, classes and features are formulas and steer a terminal."""
+    folder = tmp_path_factory.mktemp("hostile")
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    header: list[object] = ["=name\x1b[2J", "width\x1b[2J", "height", "@class\x1b[2J"]
+    rows: list[list[object]] = [
+        [name, *x[i] + 5 * (i % 2), "" if 4 <= i < 7 else ("+1\x1b[31m", "-1+1")[i % 2]]
+        for i, name in enumerate([*HOSTILE, *range(7, 20)])
+    ]
+    table = write(folder / "table.csv", [header, *rows])
+    run("fit", table, "--id", header[0], "--label", header[3], "--out", folder / "model")
+    return folder
+
+
+HOSTILE = ("=cmd|'/C calc'!A0", "'=1", "-2", "-2+3", "\x1b]0;gone\x07", "a\nb", "\u202eevil")
+
+
+def test_predictions_hold_no_formulas_and_numbers_stay_numbers(hostile: Path) -> None:
+    out = hostile / "classes.csv"
+    run("predict", hostile / "model", "--out", out)
+    with out.open(newline="") as file:
+        (name, label, _), *rows = csv.reader(file)
+    assert (name, label) == ("'=name\x1b[2J", "'@class\x1b[2J")
+    ids = ["'=cmd|'/C calc'!A0", "''=1", "-2", "'-2+3", *HOSTILE[4:]]
+    assert [row[0] for row in rows] == [*ids, *map(str, range(7, 20))]
+    assert {row[1] for row in rows} == {"'+1\x1b[31m", "'-1+1"}
+    printed = list(csv.reader(run("predict", hostile / "model").output.splitlines()))
+    assert [row[0] for row in printed[1:5]] == ids[:4]
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(hostile: Path) -> None:
+    model = hostile / "model"
+    short = write(hostile / "short.csv", [["=name\x1b[2J", "height"], ["new", 1]])
+    ragged = write(hostile / "ragged.csv", [["a", "b"], ["gone\x1b[2J"]])
+    outputs = {
+        "\\x1b]0;gone\\x07": run("predict", model).output,
+        "a\\nb\n": run("suggest", model, "-n", 3).output,
+        "width\\x1b[2J": run("explain", model, "7", "8").output,
+        "+1\\x1b[31m, with a score": run("explain", model, "8", "--top", 20).output,
+        "has no column 'width\\x1b[2J'": run("predict", model, short, code=2).output,
+        "got 1: gone\\x1b[2J": run("predict", model, ragged, code=2).output,
+    }
+    for expected, output in outputs.items():
+        assert expected in output
+        assert not set(output) & {"\x1b", "\x07", "\u202e"}, output
+
+
+def test_a_file_of_predictions_is_whole_or_not_there(hostile: Path, tmp_path: Path) -> None:
+    output = run("predict", hostile / "model", "--out", tmp_path, code=2).output
+    assert "is a folder and cannot be written; name a file" in output
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "classes.csv").symlink_to(tmp_path / "mine")
+    run("predict", hostile / "model", "--out", tmp_path / "classes.csv")
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
 def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
     output = run("compare", *table, "--edges", folder / "edges.csv").output

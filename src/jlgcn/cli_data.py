@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from jlgcn._files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from jlgcn.data.table_file import TableFile
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.model_document import TableNames
+
+# ESC and other controls, line ends of Unicode, changes of direction, halves of characters.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV or Parquet file.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help='A folder that "fit" wrote.')]
@@ -93,7 +99,12 @@ def predict(
     """Print the class of every row, and its probability.
 
     jlgcn predict wines-model new_wines.csv --out classes.csv
+
+    Ids and classes that a spreadsheet would run as formulas get a single quote in front. Control
+    characters are printed as escapes; a file has them as they are.
     """
+    from jlgcn.data.export import csv_cell
+
     with plain_errors():
         fitted, rows = _load(model)
         if table is None:
@@ -107,15 +118,21 @@ def predict(
             (name, fitted.classes_[row.argmax()], f"{row.max():.4f}")
             for name, row in zip(ids, probability, strict=True)
         ]
-    header = (rows.id_column or "row", rows.label_column, "probability")
+        header = (rows.id_column or "row", rows.label_column, "probability")
+        cells = [[csv_cell(value) for value in line] for line in (header, *lines)]
+        if out is not None:
+            write_file(out, _csv(cells, "\r\n"))
     if out is None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([header, *lines])
-        typer.echo(text.getvalue(), nl=False)
-        return
-    with out.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *lines])
-    typer.echo(f"{len(lines):,} rows written to {out}")
+        shown = [[printable(cell) for cell in line] for line in cells]
+        typer.echo(_csv(shown, "\n"), nl=False)
+    else:
+        typer.echo(f"{len(lines):,} rows written to {out}")
+
+
+def _csv(lines: list[list[str]], end: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator=end).writerows(lines)
+    return text.getvalue()
 
 
 def edges(
@@ -184,10 +201,11 @@ def _why_an_edge(
 ) -> list[str]:
     found = fitted.explain_edge(i, j, layer)
     order = found.features.abs().argsort(descending=True)[:top].tolist()
-    width = max(len(rows.feature_names[k]) for k in order)
+    names = [printable(rows.feature_names[k]) for k in order]
+    width = max(len(name) for name in names)
     lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]
-    for k in order:
-        name, part = rows.feature_names[k], float(found.features[k])
+    for k, name in zip(order, names, strict=True):
+        part = float(found.features[k])
         share = 100 * part / max(found.squared_distance, 1e-300)
         lines.append(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
     return lines
@@ -197,8 +215,8 @@ def _why_a_class(fitted: JLGCNClassifier, rows: TableNames, i: int, top: int) ->
     found = fitted.explain_node(i)
     best = int(found.scores.argmax())
     lines = [
-        f"{fitted.classes_[best]}, with a score of {float(found.scores[best]):+.3g} against the "
-        "mean of all classes, of which",
+        f"{printable(fitted.classes_[best])}, with a score of {float(found.scores[best]):+.3g} "
+        "against the mean of all classes, of which",
         f"  {float(found.bias[best]):+.3g} any row has",
         f"  {float(found.own[best]):+.3g} its own features add",
         f"  {float(found.learned[:, best].sum()):+.3g} come over learned edges",
@@ -207,7 +225,7 @@ def _why_a_class(fitted: JLGCNClassifier, rows: TableNames, i: int, top: int) ->
     ]
     moved = (found.learned + found.given)[:, best]
     order = moved.abs().argsort(descending=True)[:top].tolist()
-    names = [rows.ids[int(found.neighbors[k])] for k in order]
+    names = [printable(rows.ids[int(found.neighbors[k])]) for k in order]
     width = max((len(name) for name in names), default=0)
     for k, name in zip(order, names, strict=True):
         kinds = [
@@ -215,7 +233,7 @@ def _why_a_class(fitted: JLGCNClassifier, rows: TableNames, i: int, top: int) ->
             for kind, part in (("learned", found.learned), ("given", found.given))
             if part[k].any()
         ]
-        of = fitted.transduction_[int(found.neighbors[k])]
+        of = printable(fitted.transduction_[int(found.neighbors[k])])
         lines.append(f"  {name:<{width}} {float(moved[k]):+.3g} ({' and '.join(kinds)}; {of})")
     return lines
 
@@ -232,7 +250,7 @@ def suggest(
         fitted, rows = _load(model)
         suggested = fitted.suggest_labels(number)
     for row in suggested.tolist():
-        typer.echo(rows.ids[row])
+        typer.echo(printable(rows.ids[row]))
 
 
 def compare(
@@ -267,7 +285,7 @@ def plain_errors() -> Iterator[None]:
     import warnings
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
-        typer.echo(f"jlgcn: {message}", err=True)
+        typer.echo(f"jlgcn: {_printable_lines(message)}", err=True)
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
@@ -278,8 +296,18 @@ def plain_errors() -> Iterator[None]:
             warnings.showwarning = show
             yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        typer.echo(f"jlgcn: {error}", err=True)
+        typer.echo(f"jlgcn: {_printable_lines(error)}", err=True)
         raise typer.Exit(2) from None
+
+
+def printable(name: object) -> str:
+    """Return a name as text that cannot steer a terminal: control characters become escapes."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(name))
+
+
+def _printable_lines(message: object) -> str:
+    """Return a message, which may quote a file, as printable lines."""
+    return "\n".join(printable(line) for line in str(message).split("\n"))
 
 
 def _labelled(

@@ -63,6 +63,47 @@ def test_tables_have_ids_and_weights(edges: EdgeList, tmp_path: Path) -> None:
     )
 
 
+def test_a_csv_file_holds_no_formulas_and_no_two_ids_become_one(
+    edges: EdgeList, tmp_path: Path
+) -> None:
+    ids = ["=1", "'=1", -1, "-1.5e3", "@a", "\t+1"]
+    with write_edges(edges, tmp_path / "edges.csv", ids).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {row[end] for row in rows for end in ("source", "target")}
+    assert found == {"'=1", "''=1", "-1", "-1.5e3", "'@a", "'\t+1"}
+    assert min(float(row["weight"]) for row in rows) > 0
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra table")
+    ids = [str(name) for name in ids]
+    table = parquet.read_table(write_edges(edges, tmp_path / "edges.parquet", ids))
+    assert {*table["source"].to_pylist(), *table["target"].to_pylist()} == set(ids)
+
+
+@pytest.mark.parametrize("name", ["edges.graphml", "edges.csv"])
+def test_ids_that_are_equal_as_text_are_refused_by_name(
+    edges: EdgeList, tmp_path: Path, name: str
+) -> None:
+    ids = ["a", 1, "b", "1", "c", "d"]
+    with pytest.raises(ValueError, match=r"as text, .*: 1 of node 1 and '1' of node 3; pass"):
+        write_edges(edges, tmp_path / name, ids)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_of_several_types_are_refused_by_parquet(edges: EdgeList, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra table")
+    with pytest.raises(ValueError, match=r"ids of one type, but these are int, str; pass"):
+        write_edges(edges, tmp_path / "edges.parquet", [*IDS[:5], 1])
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "csv", "parquet"])
+def test_edges_are_not_written_through_a_link(edges: EdgeList, tmp_path: Path, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow", reason="needs the extra table")
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / f"edges.{suffix}").symlink_to(tmp_path / "mine")
+    assert write_edges(edges, tmp_path / f"edges.{suffix}", IDS).stat().st_size > 100
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
 def test_nodes_without_ids_are_numbers(edges: EdgeList) -> None:
     assert set(to_networkx(edges).nodes) == set(range(6))
 

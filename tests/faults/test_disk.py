@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from jlgcn._files import LOCK
+from jlgcn.data.export import write_edges
+from jlgcn.graphs import EdgeList
 from jlgcn.train import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
 from tests.train.small import train_small
@@ -61,6 +63,22 @@ def test_training_ends_in_the_epoch_in_which_the_disk_is_full(small_disk: Path) 
     found = load_checkpoint(small_disk / "runs")
     assert found is not None
     assert found[1]["epoch"] == 2
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "csv", "parquet"])
+def test_a_full_disk_leaves_the_old_edges_and_no_half_of_new_ones(
+    small_disk: Path, suffix: str
+) -> None:
+    few, many = (
+        EdgeList(torch.arange(n), torch.arange(1, n + 1), torch.rand(n), n + 1)
+        for n in (10, 50_000)
+    )
+    path = write_edges(few, small_disk / f"edges.{suffix}")
+    old = path.read_bytes()
+    with pytest.raises(OSError, match="No space left on device"):
+        write_edges(many, path)
+    assert path.read_bytes() == old
+    assert os.listdir(small_disk) == [path.name]
 
 
 def save_as_nobody(folder: Path, answer: Path) -> None:
