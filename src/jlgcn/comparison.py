@@ -48,6 +48,23 @@ class Comparison:
     advice: str
     right: dict[str, NDArray[np.float64]] = field(repr=False, compare=False)
 
+    @property
+    def protocol(self) -> str:
+        """How labels were hidden and intervals computed, in sentences for the reader."""
+        was_hidden = ~np.isnan(next(iter(self.right.values())))  # (splits, rows)
+        num_splits, num_labels = was_hidden.shape
+        return (
+            f"In each of {num_splits} random splits, stratified by class, "
+            f"{int(was_hidden[0].sum()):,} of the {num_labels:,} labels were hidden. All 95 % "
+            "intervals, those of the advice included, add the half-widths over splits (Student-t) "
+            "and over labels (normal) in quadrature."
+        )
+
+    def interval(self, name: str) -> dict[str, Any]:
+        """Return mean and 95 % interval of a way's accuracy, computed as for differences."""
+        found = _interval(self.right[name])
+        return found | {"low": max(0.0, found["low"]), "high": min(1.0, found["high"])}
+
     def difference(self, first: str, second: str) -> dict[str, Any]:
         """Return mean and 95 % interval of how far one way is ahead, paired by split and row."""
         return _interval(self.right[first] - self.right[second])
@@ -56,9 +73,8 @@ class Comparison:
         width = max(len(name) for name in self.accuracy)
         lines = []
         for name in self.accuracy:
-            row = _interval(self.right[name])
-            low, high = 100 * max(0.0, row["low"]), 100 * min(1.0, row["high"])
-            lines.append(f"{name:<{width}}  {100 * row['mean']:.1f} ({low:.1f} to {high:.1f})")
+            mean, low, high = (100 * self.interval(name)[part] for part in ("mean", "low", "high"))
+            lines.append(f"{name:<{width}}  {mean:.1f} ({low:.1f} to {high:.1f})")
         return "\n".join([*lines, self.advice])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -50,6 +52,36 @@ class HeldOut:
     def accuracy(self) -> float:
         """Share of labels that are predicted."""
         return float((self.predicted == self.label).mean())
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """95 % Wilson score interval of the accuracy (Wilson, 1927); it stays within 0 and 1."""
+        right = int((self.predicted == self.label).sum())
+        found = scipy.stats.binomtest(right, len(self.label)).proportion_ci(0.95, "wilson")
+        return float(found.low), float(found.high)
+
+    @property
+    def protocol(self) -> str:
+        """What was hidden from what, and which interval it is, in sentences for the reader."""
+        return f"{self._hidden} The 95 % interval of the accuracy is a Wilson score interval."
+
+    @property
+    def _hidden(self) -> str:
+        number = len(self.label)
+        if self.num_folds == 0:
+            return (
+                f"Leave-one-out: each of the {number:,} labels was predicted from all others by "
+                "the last layer's regression. The graph, the metric and the hyperparameters were "
+                "learned with that label, so the scores are slightly optimistic."
+            )
+        least, most = number // self.num_folds, math.ceil(number / self.num_folds)
+        size = f"{most:,}" if least == most else f"{least:,} or {most:,}"
+        return (
+            f"Stratified {self.num_folds}-fold cross-validation: in each fold {size} of the "
+            f"{number:,} labels were hidden and the model was fitted again without them, graph, "
+            "metric and hyperparameters included. The scores count hidden labels only. The model "
+            "itself learned from all labels, more than any of these fits had."
+        )
 
     @property
     def macro_f1(self) -> float:
