@@ -22,11 +22,16 @@ MAX_BYTES = 2_000_000
 def check_wheel(path: Path) -> None:
     """Raise if a wheel lacks something, or carries data."""
     names = zipfile.ZipFile(path).namelist()
-    for needed in ("jlgcn/__init__.py", "jlgcn/py.typed", ".dist-info/licenses/LICENSE"):
+    for needed in (
+        *("jlgcn/__init__.py", "jlgcn/py.typed", ".dist-info/licenses/LICENSE"),
+        *("jlgcn/report/templates/layout.html", "jlgcn/report/page.css"),
+    ):
         if not any(name.endswith(needed) for name in names):
             raise SystemExit(f"{path.name} has no {needed}")
     for name in names:
-        is_code = name.startswith("jlgcn/") and name.endswith((".py", ".js", ".css", "py.typed"))
+        is_code = name.startswith("jlgcn/") and name.endswith(
+            (".py", ".js", ".css", ".html", "py.typed")
+        )
         if not (is_code or ".dist-info/" in name):
             raise SystemExit(f"{path.name} should not have {name}")
 

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from jinja2 import UndefinedError
 from sklearn.datasets import load_digits, load_wine
 from sklearn.metrics import accuracy_score, f1_score
 from torch.nn import functional
@@ -22,8 +25,11 @@ from typer.testing import CliRunner, Result
 from jlgcn import JLGCNClassifier, compare
 from jlgcn.cli import app
 from jlgcn.data import load_planetoid
+from jlgcn.nn import ClosedFormJLGCN, fit_closed_form
 from jlgcn.report import HeldOut, held_out, write_model_page
 from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
+from jlgcn.report.render import render
+from jlgcn.train.result import mean_and_interval
 from tests.data.real import DATA, needs_data
 
 runner = CliRunner()
@@ -114,7 +120,10 @@ def test_the_page_may_run_its_own_script_only(page: str) -> None:
     policy = next(a["content"] for _, a in read.elements if "http-equiv" in a)
     digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
     assert policy is not None
-    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
+    assert set(policy.split("; ")) == {
+        *("default-src 'none'", "base-uri 'none'", "form-action 'none'"),
+        *("style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'"),
+    }
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", own)
 
 
@@ -153,7 +162,51 @@ def test_the_pages_scores_are_right(page: str, model: JLGCNClassifier) -> None:
     assert f"accuracy {100 * accuracy_score(scores.label, guess):.1f} %" in text
     assert f"macro-F1 {100 * f1_score(scores.label, guess, average='macro'):.1f} %" in text
     assert f"calibration error {100 * scores.calibration_error:.1f} %" in text
-    assert "hidden in 5 parts" in text
+    low, high = proportion_interval(int((scores.label == guess).sum()), 40)
+    assert f"95 %: {100 * low:.1f} to {100 * high:.1f}" in text
+    assert "The 95 % interval of the accuracy is a Wilson score interval." in text
+
+
+def proportion_interval(right: int, number: int) -> tuple[float, float]:
+    """Solve (share - p)² = z² p (1 - p) / number, which is how Wilson defines his interval."""
+    z2, share = 1.959964**2 / number, right / number
+    low, high = np.sort(np.roots([1 + z2, -2 * share - z2, share**2]))
+    return float(low), float(high)
+
+
+@pytest.mark.parametrize(("right", "number"), [(15, 15), (14, 15), (0, 3), (500, 900)])
+def test_the_interval_of_the_accuracy_is_wilsons(right: int, number: int) -> None:
+    label = (np.arange(number) >= right).astype(np.int64)
+    scores = HeldOut(label, np.tile([0.9, 0.1], (number, 1)), 5)
+    assert scores.accuracy_interval == pytest.approx(proportion_interval(right, number), abs=1e-6)
+
+
+@pytest.mark.parametrize(("folds", "said"), [(5, "8"), (3, "13 or 14")])
+def test_the_page_says_how_many_labels_were_hidden_from_each_fit(
+    model: JLGCNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int, said: str
+) -> None:
+    hidden = []
+
+    def fit(*arguments: Any, **options: Any) -> ClosedFormJLGCN:  # noqa: ANN401
+        hidden.append(40 - len(arguments[3]))
+        return fit_closed_form(*arguments, **options)
+
+    # By its name in sys.modules: the package has a function of the same name.
+    monkeypatch.setattr(sys.modules["jlgcn.report.held_out"], "fit_closed_form", fit)
+    write_model_page(model, tmp_path / "page.html", folds=folds)
+    assert len(hidden) == folds
+    assert " or ".join(str(number) for number in sorted(set(hidden))) == said
+    text = Page((tmp_path / "page.html").read_text()).text
+    assert f"Stratified {folds}-fold cross-validation: in each fold {said} of the 40" in text
+
+
+def test_the_page_says_that_labels_were_left_out_one_by_one(
+    model: JLGCNClassifier, tmp_path: Path
+) -> None:
+    write_model_page(model, tmp_path / "page.html", folds=0)
+    text = Page((tmp_path / "page.html").read_text()).text
+    assert "Leave-one-out: each of the 40 labels was predicted from all others" in text
+    assert "fold cross-validation" not in text
 
 
 def test_labels_left_out_one_by_one_have_the_last_layers_loss(model: JLGCNClassifier) -> None:
@@ -282,6 +335,46 @@ def test_names_that_are_markup_stay_text(tmp_path: Path) -> None:
     assert HOSTILE in read.text
 
 
+def test_markup_in_any_string_of_a_model_is_shown_as_text(tmp_path: Path) -> None:
+    x, few, _ = wine()
+    refresh = '<meta http-equiv=refresh content="0;url=//evil.example">'
+    form = "<form action=//evil.example><button>'\"&amp;\u2028</button></form>"
+    names = np.array([refresh, form, HOSTILE, ""], dtype=object)
+    model = JLGCNClassifier(n_layers=1).fit(x, names[few])
+    neighbors: Any = refresh + form + HOSTILE
+    model.choice_ = replace(model.choice_, num_neighbors=neighbors)
+    ids = [f"{text}{i}" for i in range(60) for text in names[:3]][:178]
+    features = [f"{text}{k}" for k in range(5) for text in names[:3]][:13]
+    path = tmp_path / "page.html"
+    write_model_page(model, path, name=form, ids=ids, feature_names=features, folds=0)
+    read = Page(path.read_text(encoding="utf-8"))
+    assert "form" not in {tag for tag, _ in read.elements}
+    metas = [attributes for tag, attributes in read.elements if tag == "meta"]
+    assert [a["http-equiv"] for a in metas if "http-equiv" in a] == ["Content-Security-Policy"]
+    assert len(read.scripts) == 2
+    for text in (neighbors, *names[:3], *features):
+        assert " ".join(text.split()) in read.text
+    assert read.view["row"]["id"] == ids
+    assert set(read.view["features"]) <= set(features)
+    assert not set("<>&\u2028") & set(read.scripts[0])
+
+
+def test_a_template_that_asks_for_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UndefinedError, match="'title' is undefined"):
+        render("layout.html", styles=["page.css"], script="graph_view.js")
+
+
+def test_a_page_takes_the_place_of_a_link_and_leaves_its_target_alone(
+    model: JLGCNClassifier, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "page.html").symlink_to(tmp_path / "mine")
+    write_model_page(model, tmp_path / "page.html", folds=0)
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert not (tmp_path / "page.html").is_symlink()
+    assert Page((tmp_path / "page.html").read_text()).text.startswith("model")
+
+
 def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, page: str) -> None:
     assert "jlgcn report MODEL --compare" in Page(page).text
     x, few, _ = wine()
@@ -292,7 +385,16 @@ def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, p
     estimator = JLGCNClassifier(n_layers=1, n_neighbors=10)
     expected = compare(x, few, estimator=estimator)
     assert expected.advice in text
-    assert "logistic regression" in text
+    # What was hidden, and the intervals from which the advice follows.
+    hidden = ~np.isnan(expected.right["learned graph"])
+    assert hidden.sum(1).tolist() == [8] * 10
+    assert "In each of 10 random splits, stratified by class, 8 of the 40 labels were" in text
+    for line in str(expected).splitlines()[:-1]:
+        name, mean, interval = re.split(r"  +| (?=\()", line)
+        assert f"{name} {mean} % {interval.strip('()')}" in text
+    by_label = expected.interval("logistic regression")
+    by_split = mean_and_interval(expected.accuracy["logistic regression"])
+    assert by_label["low"] < by_split["low"]
 
 
 def test_names_that_do_not_fit_are_refused(model: JLGCNClassifier, tmp_path: Path) -> None:

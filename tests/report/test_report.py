@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -174,17 +176,28 @@ def test_the_page_is_whole_and_needs_nothing_else(written: Path) -> None:
     text = (written / "index.html").read_text()
     ids: list[str] = []
     targets: list[str] = []
+    policies: list[str] = []
 
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-            assert tag not in ("link", "iframe")
+            assert tag not in ("link", "iframe", "form", "base")
+            if "http-equiv" in dict(attributes):
+                policies.append(str(dict(attributes)["content"]))
             for name, value in attributes:
+                assert not name.startswith("on")
                 if name == "id" and value is not None:
                     ids.append(value)
                 if name in ("src", "href", "xlink:href") and value is not None:
                     targets.append(value)
 
     Reader().feed(text)
+    script = text[text.rindex("<script>") + len("<script>") : text.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policies[0].split("; ") == [
+        *("default-src 'none'", "base-uri 'none'", "form-action 'none'"),
+        *("style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'", "img-src data:"),
+    ]
+    assert len(policies) == 1
     assert len(ids) == len(set(ids)), "two figures use the same name"
     for target in targets:
         assert target.startswith("data:") or target.removeprefix("#") in ids, target

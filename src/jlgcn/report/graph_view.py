@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -24,23 +23,6 @@ COLORS = (
 )
 OTHER_COLOR = "#8a8f96"
 
-#: What the script fills; DATA is what :func:`graph_view` returned.
-GRAPH_HTML = """<div id="graph">
-<p class="tools"><label>find a row <input class="find" type="search" size="12"></label>
-<span class="missing" role="status" hidden>is not drawn</span>
-<label><input class="learned" type="checkbox" checked> learned edges</label>
-<label><input class="given" type="checkbox" checked> given edges</label>
-<span><button class="in" aria-label="nearer">+</button>
-<button class="out" aria-label="farther">−</button>
-<button class="whole">whole</button></span></p>
-<div class="sides"><div class="stage">
-<canvas role="img" aria-label="rows and the edges among them, coloured by class"></canvas>
-<div class="tip" hidden></div></div>
-<div class="panel" aria-live="polite"></div></div>
-<script type="application/json" id="graph-data">DATA</script>
-</div>
-"""
-
 _MAX_ROWS = 2000
 _LISTED = 8  # heaviest edges of a row that are listed, of each kind
 _DRAWN = 3  # of these, those that are drawn before a row is chosen
@@ -60,7 +42,7 @@ def graph_view(
     max_rows: int = _MAX_ROWS,
     progress: bool = False,
 ) -> dict[str, Any]:
-    r"""Return what :func:`graph_script` draws: places of rows, edges, and what edges are made of.
+    r"""Return what ``graph_view.js`` draws: places of rows, edges, and what edges are made of.
 
     Rows start in their order along the two longest directions of the spread features. Then
     neighbours i, j pull each other and random rows push, in a few hundred steps:
@@ -128,11 +110,6 @@ def graph_view(
             "top": [[[place[k], float(f"{v:.3g}")] for k, v in features] for features in top],
         },
     }
-
-
-def graph_script() -> str:
-    """Return the script that draws, and answers to the mouse."""
-    return resources.files("jlgcn.report").joinpath("graph_view.js").read_text(encoding="utf-8")
 
 
 def learned_and_given(

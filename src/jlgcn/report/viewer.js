@@ -1,21 +1,5 @@
-"""Clouds to turn with the mouse: a canvas and a few lines of script, no library, no network."""
-
-from __future__ import annotations
-
-import json
-from typing import Any
-
-_HTML = """<div class="viewer" id="NAME">
-<p><label>cloud <select class="cloud"></select></label>
-<label>colours <select class="layer"></select></label>
-<span class="soft">drag to turn</span></p>
-<canvas width="900" height="640" aria-label="a point cloud that can be turned"></canvas>
-<script type="application/json">DATA</script>
-</div>
-"""
-
-#: Once for a page, whatever the number of viewers on it.
-SCRIPT = """<script>
+"use strict";
+// Clouds to turn with the mouse; once for a page, whatever the number of viewers on it.
 document.querySelectorAll(".viewer").forEach(function (box) {
   var clouds = JSON.parse(box.querySelector("script").textContent);
   var canvas = box.querySelector("canvas"), pen = canvas.getContext("2d");
@@ -70,23 +54,3 @@ document.querySelectorAll(".viewer").forEach(function (box) {
   which.onchange = layer.onchange = draw;
   draw();
 });
-</script>
-"""
-
-
-def viewer(name: str, clouds: list[dict[str, Any]]) -> str:
-    """Return a viewer of clouds whose colours are the weights from one point, as HTML.
-
-    Args:
-        name: id of the element.
-        clouds: what :func:`jlgcn.recipes.cloud_experiment.point_weights` returned.
-    """
-    return _HTML.replace("NAME", name).replace("DATA", script_json(clouds))
-
-
-def script_json(data: Any) -> str:  # noqa: ANN401
-    """Return JSON to stand within a script element, whatever names it holds.
-
-    "</script" would end the element and "<!--" change how its end is read: no "<" is left.
-    """
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
