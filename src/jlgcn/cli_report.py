@@ -36,7 +36,7 @@ def report(
         Path | None,
         typer.Option(
             help="Records: write a page, tables and figures into this folder instead. MODEL: the "
-            "page, a file that ends with .html; MODEL/report.html if not given."
+            "page, a file that ends with .html; MODEL-report.html, next to MODEL, if not given."
         ),
     ] = None,
     folds: Annotated[
@@ -91,9 +91,9 @@ def report(
 ) -> None:
     """Write a page about a model; or, without one, print the recorded results of recipes.
 
-    jlgcn report wines-model: one page that needs no network. It shows how often the model is right
-    on labels that were hidden from it, whether its probabilities can be believed, its graph to look
-    at, edge by edge, and the features that matter.
+    jlgcn report wines-model: one page, wines-model-report.html, that needs no network. It shows how
+    often the model is right on labels that were hidden from it, whether its probabilities can be
+    believed, its graph to look at, edge by edge, and the features that matter.
 
     jlgcn report: means over seeds with 95 % intervals, beside the published numbers. "honest" is
     the epoch that validation selected; "authors" the best epoch on the test nodes, which nobody can
@@ -135,7 +135,7 @@ def _report_model(model: Path, out: Path | None, *, folds: int | None, compares:
     from jlgcn.report import write_model_page
 
     with plain_errors():
-        page = model / "report.html" if out is None else out
+        page = _page_of(model) if out is None else out
         if page.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"--out must be a file that ends with .html, but it is {page}")
         fitted = JLGCNClassifier.from_pretrained(model)
@@ -151,11 +151,22 @@ def _report_model(model: Path, out: Path | None, *, folds: int | None, compares:
             progress=True,
         )
     if scores is not None:
+        low, high = scores.accuracy_interval
         typer.echo(
-            f"{100 * scores.accuracy:.1f} % of {len(scores.label):,} hidden labels are right, "
+            f"{100 * scores.accuracy:.1f} % of {len(scores.label):,} hidden labels are right "
+            f"(95 % interval {100 * low:.1f} to {100 * high:.1f}), "
             f"macro-F1 {100 * scores.macro_f1:.1f} %"
         )
     typer.echo(f"written: {page}")
+
+
+def _page_of(model: Path) -> Path:
+    """Return the page's place next to a model's folder.
+
+    Never inside it: the folder may come from somebody else, and be shared or verified as a whole.
+    """
+    folder = model if model.name.strip(".") else model.resolve()  # "." and ".." are no names
+    return folder.with_name(f"{folder.name}-report.html")
 
 
 def _report_records(

@@ -424,9 +424,14 @@ def test_the_command_writes_the_page_with_the_tables_names(
     folder = tmp_path / "wines"
     model.save_pretrained(folder)
     output = run(folder, "--folds", 0).output
-    assert "of 40 hidden labels are right" in output
-    assert f"written: {folder / 'report.html'}" in output
-    assert Page((folder / "report.html").read_text()).view["row"]["id"][:2] == ["0", "1"]
+    low, high = held_out(model, folds=0).accuracy_interval  # type: ignore[union-attr]
+    assert (
+        f"of 40 hidden labels are right (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+        in output
+    )
+    page = tmp_path / "wines-report.html"
+    assert f"written: {page}" in output
+    assert Page(page.read_text()).view["row"]["id"][:2] == ["0", "1"]
     rows = {"ids": [f"w{i}" for i in range(178)], "feature_names": wine()[2]}
     (folder / "rows.json").write_text(json.dumps(rows))
     run(folder, "--folds", 0, "--out", tmp_path / "else" / "page.html")
@@ -434,6 +439,28 @@ def test_the_command_writes_the_page_with_the_tables_names(
     assert read.view["row"]["id"] == rows["ids"]
     assert "proline" in read.text
     assert read.text.startswith("wines")
+
+
+@pytest.mark.parametrize("named", ["wines", "wines/", "./wines", ".", "../wines"])
+def test_the_command_writes_next_to_a_strangers_model_and_follows_none_of_its_links(
+    model: JLGCNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    folder = tmp_path / "wines"
+    model.save_pretrained(folder)
+    (tmp_path / "mine").write_text("precious")
+    for link in (folder / "report.html", tmp_path / "wines-report.html"):
+        link.symlink_to(tmp_path / "mine")
+    before = {path: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    monkeypatch.chdir(folder if named in (".", "../wines") else tmp_path)
+    run(named, "--folds", 0)
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert {path: path.lstat().st_mtime_ns for path in folder.iterdir()} == before
+    assert Page((tmp_path / "wines-report.html").read_text()).text.startswith("wines")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine",
+        "wines",
+        "wines-report.html",
+    ]
 
 
 def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) -> None:
