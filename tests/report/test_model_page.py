@@ -315,6 +315,18 @@ def test_classes_beyond_the_colours_are_gray() -> None:
     assert len(set(colors)) == 11
 
 
+def test_of_many_classes_fifty_are_listed(tmp_path: Path) -> None:
+    y = np.arange(1200) % 60
+    x = np.random.default_rng(0).normal(size=(1200, 3)) + y[:, None]
+    model = JLGCNClassifier(n_layers=1, n_neighbors=10).fit(x, y)
+    write_model_page(model, tmp_path / "page.html", folds=0)
+    read = Page((tmp_path / "page.html").read_text())
+    assert "On the 1,200 labels" in read.text
+    assert "10 classes with fewer labels are not listed." in read.text
+    assert "All 1,200 rows are drawn." in read.text
+    assert "50 other classes" in read.text
+
+
 def test_names_that_are_markup_stay_text(tmp_path: Path) -> None:
     x, few, _ = wine()
     names = np.array([HOSTILE, "<img src=x onerror=alert(1)>", '"&<!--<script>', ""], dtype=object)
