@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import re
@@ -25,6 +26,7 @@ from typer.testing import CliRunner, Result
 from jlgcn import JLGCNClassifier, compare
 from jlgcn.cli import app
 from jlgcn.data import load_planetoid
+from jlgcn.model_document import TableNames
 from jlgcn.nn import ClosedFormJLGCN, fit_closed_form
 from jlgcn.report import HeldOut, held_out, write_model_page
 from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
@@ -444,11 +446,12 @@ def test_the_command_writes_the_page_with_the_tables_names(
     page = tmp_path / "wines-report.html"
     assert f"written: {page}" in output
     assert Page(page.read_text()).view["row"]["id"][:2] == ["0", "1"]
-    rows = {"ids": [f"w{i}" for i in range(178)], "feature_names": wine()[2]}
-    (folder / "rows.json").write_text(json.dumps(rows))
+    named = copy.copy(model)
+    named.table_ = TableNames([f"w{i}" for i in range(178)], "wine", "grape", [], wine()[2])
+    named.save_pretrained(folder)
     run(folder, "--folds", 0, "--out", tmp_path / "else" / "page.html")
     read = Page((tmp_path / "else" / "page.html").read_text())
-    assert read.view["row"]["id"] == rows["ids"]
+    assert read.view["row"]["id"] == named.table_.ids
     assert "proline" in read.text
     assert read.text.startswith("wines")
 
@@ -488,10 +491,6 @@ def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) 
     text = said(run(folder, "--out", tmp_path / "page", code=2))
     assert "--out must be a file that ends with .html" in text
     assert "folds must be 2 or more" in said(run(folder, "--folds", 1, code=2))
-    (folder / "rows.json").write_text('{"ids": ["a"], "feature_names": []}')
-    assert "does not name the 178 rows and 13 features" in said(run(folder, code=2))
-    (folder / "rows.json").write_text("{")
-    assert "delete it to go on with numbers, or fit again" in said(run(folder, code=2))
 
 
 @needs_data
