@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN
 from jlgcn.nn.baselines import MLP
 from jlgcn.ops import SparseFeatures
+from jlgcn.recipes.sealed_test import seal
 from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
 from jlgcn.train.loop import Best
 from tests.processes import run_processes
@@ -87,6 +89,21 @@ def test_tracing_test_nodes_changes_nothing_else() -> None:
     plain, traced = train_small(3, 15)[1], train_small(3, 15, trace_test=True)[1]
     assert plain.parameter_sha256 == traced.parameter_sha256
     assert plain.test_accuracy == traced.test_accuracy
+
+
+def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
+    data, config = small_data(), TrainConfig(epochs=2)
+    hidden, _ = seal(data)
+    found = [
+        fit(lambda: MLP(6, 2, 4), each, data.x, data.graph(), config, seed=3)[1]
+        for each in (data, hidden)
+    ]
+    assert found[0].test_accuracy > 0
+    assert math.isnan(found[1].test_accuracy)
+    assert found[1].parameter_sha256 == found[0].parameter_sha256
+    assert found[1].history == found[0].history
+    with pytest.raises(ValueError, match=r"0 or more at the nodes of test, but y\[40\] is -1"):
+        fit(lambda: MLP(6, 2, 4), hidden, data.x, data.graph(), config, seed=3, trace_test=True)
 
 
 def test_equal_accuracy_is_decided_by_loss_then_by_time() -> None:

@@ -17,6 +17,7 @@ from jlgcn.data import (
 )
 from jlgcn.data.citation import Planetoid
 from jlgcn.data.tables import Table
+from jlgcn.recipes.sealed_test import SealedTest, seal
 
 #: Graphs whose classes are split by the seed, and where they are.
 _UNSPLIT = {
@@ -74,22 +75,58 @@ def has_public_split(dataset: str) -> bool:
     return dataset in _CITATIONS or dataset in _ATTACKED
 
 
+def draws_by_seed(setting: str, dataset: str) -> bool:
+    """Return whether the seed decides the split, the edges or the labels of a claim's data."""
+    found = SETTINGS[setting]
+    return (
+        not has_public_split(dataset) or 0 < found.edges_missing < 1 or 0 < found.labels_missing < 1
+    )
+
+
 def load_claim(
     setting: str, dataset: str, *, seed: int, root: Path | None = None, develops: bool = False
 ) -> NodeData:
-    """Return the data of a claim.
+    """Return the data of a claim, with the classes of its test nodes hidden (-1).
 
     Args:
         setting: one of :data:`SETTINGS`.
         dataset: one of its data sets.
         seed: of the split, where none is public, and of what is taken away.
         root: folder of the data; None for JLGCN_DATA.
-        develops: for everything that is decided while a method is developed. Where a split is
-            public, a fresh one is drawn, of 20 labels a class and 500 to validate by, without any
-            test node of the public one; where splits are drawn by the seed, other seeds are used.
-            Attacks are made for one split, and of data that come with ten every node is somebody's
-            test node: there the split stays, and only validation nodes may be looked at.
+        develops: return data for development instead: a split without any published test node,
+            whose own test nodes have their classes. Where a split is public, it is drawn among the
+            other nodes, whose classes alone are there: 20 labels a class and 500 to validate by, of
+            attacked graphs, where 497 nodes remain, 150. Where splits are drawn by the seed, other
+            seeds are used.
+
+    Raises:
+        ValueError: `develops` is set for data whose ten published splits leave too few nodes.
     """
+    found = _find(setting, dataset)
+    data = (
+        _load_to_develop(found, dataset, seed, root)
+        if develops
+        else seal(_load(found, dataset, seed, root))[0]
+    )
+    return _without(data, found, seed)
+
+
+def load_sealed(
+    setting: str, dataset: str, *, seed: int, root: Path | None = None
+) -> tuple[NodeData, SealedTest]:
+    """Return the data of a claim as :func:`load_claim` does, and its test labels, sealed."""
+    found = _find(setting, dataset)
+    data, sealed = seal(_load(found, dataset, seed, root))
+    return _without(data, found, seed), sealed
+
+
+# Seeds of development are these and above; records of claims use 0 to 9.
+_FRESH = 1000
+# Validation nodes of development on attacked graphs: of 497 nodes, 133 train and 214 test.
+_NUM_VAL_ATTACKED = 150
+
+
+def _find(setting: str, dataset: str) -> Setting:
     if setting not in SETTINGS:
         raise ValueError(f"there is no setting {setting!r}; settings are {', '.join(SETTINGS)}")
     found = SETTINGS[setting]
@@ -97,19 +134,31 @@ def load_claim(
         raise ValueError(
             f"{setting} is for {', '.join(found.datasets)}, but the data set is {dataset!r}"
         )
-    data = _load(found, dataset, seed + (_FRESH if develops else 0), root)
-    if develops and dataset in _CITATIONS:
-        data = random_split(data, exclude=data.test, seed=seed + _FRESH)
+    return found
+
+
+def _without(data: NodeData, setting: Setting, seed: int) -> NodeData:
     return take_away(
         data,
-        edges_missing=found.edges_missing,
-        labels_missing=found.labels_missing,
+        edges_missing=setting.edges_missing,
+        labels_missing=setting.labels_missing,
         seed=seed,
     )
 
 
-# Seeds of development are these and above; records of claims use 0 to 9.
-_FRESH = 1000
+def _load_to_develop(setting: Setting, dataset: str, seed: int, root: Path | None) -> NodeData:
+    if dataset in _TEN_SPLITS:
+        raise ValueError(
+            f"{dataset} comes with ten splits, all of which claims are tested on: nine of ten "
+            "nodes are a test node of one of them, and no split is left to develop on; develop on "
+            "other data, for example others/blogcatalog"
+        )
+    data = _load(setting, dataset, seed + _FRESH, root)
+    if not has_public_split(dataset):
+        return data
+    hidden, _ = seal(data)  # a split is drawn among nodes whose class is known
+    num_val = _NUM_VAL_ATTACKED if dataset in _ATTACKED else 500
+    return random_split(hidden, num_val=num_val, seed=seed + _FRESH)
 
 
 def _load(setting: Setting, dataset: str, seed: int, root: Path | None) -> NodeData:

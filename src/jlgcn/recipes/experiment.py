@@ -32,6 +32,9 @@ class Where:
         checkpoint_seconds: time between two of them.
         progress: show a bar.
         label: what the bar is called.
+        out: folder of runs, where readings of test labels are counted; None where none may be read.
+        recipe: the recipe that is run.
+        variant: which of its variants.
     """
 
     root: Path | None = None
@@ -40,6 +43,9 @@ class Where:
     checkpoint_seconds: float = 120.0
     progress: bool = False
     label: str = ""
+    out: Path | None = None
+    recipe: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,17 @@ def run_seed(
             "delete the folder to begin anew"
         )
     label = f"{recipe} {variant} seed {seed}"
-    where = Where(root, download, checkpoints, checkpoint_seconds, progress, label)
+    where = Where(
+        root,
+        download,
+        checkpoints,
+        checkpoint_seconds,
+        progress,
+        label,
+        out=out,
+        recipe=recipe,
+        variant=variant,
+    )
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,6 +95,8 @@ def fit(
     check_finite(x if isinstance(x, Tensor) else x.value)
     for name in ("train", "val"):
         check_labels(data.y, getattr(data, name), data.num_nodes, name=name)
+    if trace_test:
+        check_labels(data.y, data.test, data.num_nodes, name="test")
     warn_of_absent_classes(data.y, data.train, data.num_classes)
     with deterministic_algorithms(deterministic):
         torch.manual_seed(seed)
@@ -129,7 +132,8 @@ def fit(
         model.load_state_dict(run.best_state)
         _, test_logits = _evaluate(model, part)
         best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
-        accuracy = part.accuracy(test_logits, part.test)
+        is_hidden = not bool((data.y[data.test] >= 0).any())
+        accuracy = math.nan if is_hidden else part.accuracy(test_logits, part.test)
         return model, run.result(accuracy, best_test_accuracy=best_test)
 
 

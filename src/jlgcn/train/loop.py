@@ -41,7 +41,7 @@ class FitResult:
     Attributes:
         best_epoch: the epoch that validation selected, from 0.
         val_accuracy: its accuracy on validation nodes.
-        test_accuracy: its accuracy on test nodes, looked at once.
+        test_accuracy: its accuracy on test nodes, looked at once; nan where they are hidden.
         seconds: time of all epochs, over all resumptions.
         peak_bytes: largest memory of the process.
         parameter_sha256: hash of the selected parameters.

@@ -104,10 +104,11 @@ def record(runs: Path, results: Path) -> list[Path]:
     found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
         found.setdefault(json.loads(path.read_text())["recipe"], []).append(path)
-    if not found:
-        return []
     results.mkdir(parents=True, exist_ok=True)
     with locked(results):
+        _record_test_reads(
+            results / TEST_READS, runs, [p for paths in found.values() for p in paths]
+        )
         return [_record_recipe(recipe, paths, results) for recipe, paths in found.items()]
 
 
@@ -116,7 +117,6 @@ def _record_recipe(recipe: str, paths: list[Path], results: Path) -> Path:
     path = results / f"{recipe}.jsonl"
     lines = {_key(line): line for line in (*_read_lines(path), *new)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    _record_test_reads(results / TEST_READS, new)
     ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
     write_file(path, "".join(json.dumps(line) + "\n" for line in ordered))
     first = {
@@ -181,16 +181,30 @@ def read_records(results: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "configuration" in line]
 
 
-def _record_test_reads(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Append a line for every claim whose test nodes were looked at."""
-    known = [json.dumps(line) for line in _read_lines(path)]
-    for line in lines:
-        if "freeze" in line:
-            names = ("recipe", "variant", "seed", "commit", "freeze", "correction")
-            known.append(json.dumps({name: line[name] for name in names if name in line}))
-    unique = list(dict.fromkeys(known))
-    if unique:
-        write_file(path, "".join(f"{text}\n" for text in unique))
+def _record_test_reads(path: Path, runs: Path, finished: list[Path]) -> None:
+    """Append a line for every reading of a claim's test labels.
+
+    Readings were counted in `runs` when they happened, whatever became of the run. Of runs that
+    finished before that was so, the result says that there was one.
+    """
+    counted = [line for file in sorted(runs.rglob(TEST_READS)) for line in _read_lines(file)]
+    results = [json.loads(file.read_text()) for file in finished]
+    results = [line for line in results if "freeze" in line]
+    if not counted and not results:
+        return
+    known = [*_read_lines(path), *counted]
+    readings = [_reading(line) for line in known]
+    for line in map(_reading, results):
+        if line not in readings:
+            readings.append(line)
+            known.append(line)
+    unique = dict.fromkeys(json.dumps(line) for line in known)
+    write_file(path, "".join(f"{text}\n" for text in unique))
+
+
+def _reading(line: dict[str, Any]) -> dict[str, Any]:
+    names = ("recipe", "variant", "seed", "commit", "freeze", "correction")
+    return {name: line[name] for name in names if name in line}
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
