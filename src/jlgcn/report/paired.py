@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,50 +15,58 @@ from jlgcn.train.result import mean_and_interval
 Line = dict[str, Any]
 
 
-def ahead(ours: Sequence[Line], theirs: Sequence[Line]) -> dict[str, Any] | None:
+def ahead(
+    ours: Sequence[Line], theirs: Sequence[Line], *, ours_vary: bool, theirs_vary: bool
+) -> dict[str, Any] | None:
     r"""Return the difference of two methods' test accuracies, and its 95 % interval.
 
-    Runs of the same seed are paired: they saw the same split, and lack the same edges. Where all
-    seeds have the same test nodes, seeds alone would say how chance in training matters but not how
-    chance in the choice of test nodes does, and of methods without chance nothing at all. So the
-    half-width there is
+    Runs are paired by seed, and seeds that only one of the methods has are left out: runs of the
+    same seed saw the same split, and lack the same edges and labels. A run that does not vary with
+    the seed is the run of every seed.
+
+    Where all seeds have the same test nodes, runs are paired by node, too, since these nodes are a
+    sample. The half-width of the interval there is
 
     .. math:: \sqrt{(1.96 \, s_n)^2 + (t \, s_s)^2}
 
-    with s_n the standard error of the mean over nodes of the difference in being right, and s_s
-    that over seeds.
+    with s_n the standard error of the mean over nodes of the difference in being right, and s_s the
+    standard error over seeds, which is 0 where neither method varies. One seed of a method that
+    varies does not tell how much, so there is no interval then.
 
     Args:
         ours: recorded lines of one method, a seed each.
         theirs: those of the other.
+        ours_vary: whether another seed may give another answer, by the method or by its data.
+        theirs_vary: the same of the other method.
 
     Returns:
-        mean, low, high, and the number of seeds; None where neither seeds nor nodes can be paired.
+        mean, low and high (None where there is no interval) and the number of common seeds; None
+        where there are none.
     """
     first, second = ({line["seed"]: line for line in lines} for lines in (ours, theirs))
+    if not ours_vary:
+        first = dict.fromkeys(second, ours[0])
+    if not theirs_vary:
+        second = dict.fromkeys(first, theirs[0])
     seeds = sorted(first.keys() & second.keys())
-    by_seed = [first[seed]["test_accuracy"] - second[seed]["test_accuracy"] for seed in seeds]
-    if not all("correct" in line for line in (*ours, *theirs)):
-        return mean_and_interval(by_seed) if by_seed else None
-    if len(seeds) > 1:
-        found = mean_and_interval(by_seed)
-        seed_error = found["high"] - found["mean"]
-        first, second = ({seed: lines[seed] for seed in seeds} for lines in (first, second))
-    else:  # a method without chance, and perhaps one with it
-        seed_error = math.hypot(*(_half_width(lines.values()) for lines in (first, second)))
-    difference = _share_right(first.values()) - _share_right(second.values())
-    node_error = 1.96 * float(scipy.stats.sem(difference))
-    mean, half = float(difference.mean()), math.hypot(node_error, seed_error)
-    num_seeds = max(len(first), len(second))
-    return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": num_seeds}
+    if not ours_vary and not theirs_vary:
+        seeds = seeds[:1]
+    if not seeds:
+        return None
+    pairs = [(first[seed], second[seed]) for seed in seeds]
+    found = mean_and_interval([a["test_accuracy"] - b["test_accuracy"] for a, b in pairs])
+    if not all("correct" in line for pair in pairs for line in pair):
+        return found
+    difference = _share_right([a for a, _ in pairs]) - _share_right([b for _, b in pairs])
+    found["mean"] = mean = float(difference.mean())
+    if len(seeds) == 1 and (ours_vary or theirs_vary):
+        return found
+    seed_error = 0.0 if len(seeds) == 1 else found["high"] - mean
+    half = math.hypot(1.96 * float(scipy.stats.sem(difference)), seed_error)
+    return found | {"low": mean - half, "high": mean + half}
 
 
-def _half_width(lines: Collection[Line]) -> float:
-    found = mean_and_interval([line["test_accuracy"] for line in lines])
-    return 0.0 if found["high"] is None else float(found["high"] - found["mean"])
-
-
-def _share_right(lines: Collection[Line]) -> NDArray[np.float64]:
+def _share_right(lines: Sequence[Line]) -> NDArray[np.float64]:
     """Return for every test node the share of seeds that were right."""
     bits = [
         np.unpackbits(

@@ -44,7 +44,8 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     used = set()
     for recipe in RECIPES.values():
-        best = by_key.get(experiment_key(recipe.variants[0].experiment.configuration()), [])
+        main = recipe.variants[0].experiment
+        best = by_key.get(experiment_key(main.configuration()), [])
         for variant in recipe.variants:
             key = experiment_key(variant.experiment.configuration())
             used.add(key)
@@ -54,7 +55,11 @@ def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             published = {protocol: variant.published}
             rows += _rows(recipe.name, variant.name, by_key.get(key, []), published)
             if recipe.name.startswith("claims/") and variant.name != recipe.variants[0].name:
-                rows += _ahead(recipe.name, variant.name, best, by_key.get(key, []))
+                vary = {
+                    "ours_vary": main.varies_with_seed,
+                    "theirs_vary": variant.experiment.varies_with_seed,
+                }
+                rows += _ahead(recipe.name, variant.name, best, by_key.get(key, []), vary)
     for key, group in by_key.items():
         if key not in used:
             rows += _rows(group[0]["recipe"], group[0]["variant"], group, {})
@@ -72,9 +77,13 @@ def recorded_recipes(rows: Iterable[dict[str, Any]]) -> list[Recipe[Any]]:
 
 
 def _ahead(
-    recipe: str, variant: str, best: list[dict[str, Any]], lines: list[dict[str, Any]]
+    recipe: str,
+    variant: str,
+    best: list[dict[str, Any]],
+    lines: list[dict[str, Any]],
+    vary: dict[str, bool],
 ) -> list[dict[str, Any]]:
-    difference = ahead(best, lines) if best and lines else None
+    difference = ahead(best, lines, **vary) if best and lines else None
     if difference is None:
         return []
     name = {"recipe": recipe, "variant": variant, "protocol": "honest", "metric": AHEAD}
