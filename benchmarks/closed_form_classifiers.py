@@ -8,8 +8,13 @@ Each step adds to the one before:
 - *kernel*: kernels of it, too;
 - *512*, *1024*: that many directions. The last is what was frozen.
 
-Accuracies are those of nodes that neither trained nor chose, none of them a public test node. A
-line for every claim, split and step goes to one file, and a run goes on where the file ends.
+Accuracies are those of nodes that neither trained nor chose. A line for every claim, split and
+step goes to one file, and a run goes on where the file ends.
+
+Data for development hold no published test label. That was not so when the committed file was
+made: its lines of others/actor, others/squirrel_filtered and attack25/cora_metattack are
+accuracies on published test nodes, read before the third freeze (docs/claims.md). These claims are
+no longer compared here.
 
     python benchmarks/closed_form_classifiers.py --splits 3
 """
@@ -32,15 +37,12 @@ CLAIMS = (
     "tables/wine",
     "tables/cancer",
     "tables/digits",
-    "others/squirrel_filtered",
     "nograph/cora",
     "nograph/citeseer",
     "labels10/cora",
     "edges50/cora",
     "given/cora",
     "given/citeseer",
-    "attack25/cora_metattack",
-    "others/actor",
     "others/blogcatalog",
     "others/amazon_photo",
     "others/flickr",

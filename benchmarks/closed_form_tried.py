@@ -9,8 +9,9 @@ choose the temperature too, so that a run of today differs a little from the com
 - *all labels*: the validation nodes learned from too. No method may do that under the protocols; it
   says what the number of labels costs.
 
-Accuracies are those of nodes that neither trained nor chose, none of them a public test node. A
-line for every claim and split goes to one file, and a run goes on where the file ends.
+Accuracies are those of nodes that neither trained nor chose; data for development hold no published
+test label. A line for every claim and split goes to one file, and a run goes on where the file
+ends.
 
     python benchmarks/closed_form_tried.py --splits 5
 """

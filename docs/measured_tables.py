@@ -27,7 +27,7 @@ from measured_scale import (
     sharded,
 )
 
-from jlgcn.report.tables import markdown
+from jlgcn.report.tables import MARK, SEEN_BEFORE, markdown
 from jlgcn.train.result import mean_and_interval
 
 
@@ -142,7 +142,7 @@ def tried_after(results: Path) -> str:
 
 
 def classifiers_compared(results: Path) -> str:
-    """Return what each step towards the classifier that was frozen gains, paired by fresh split."""
+    """Return what each step towards the classifier that was frozen gains, paired by split."""
     path = results / "studies/closed_form_classifiers.jsonl"
     found: dict[str, dict[str, dict[int, float]]] = {}
     for line in map(json.loads, path.read_text().splitlines()):
@@ -156,7 +156,7 @@ def classifiers_compared(results: Path) -> str:
         for step in others:
             gains = [value - before[split] for split, value in by_step.get(step, {}).items()]
             cells.append(f"{100 * fmean(gains):+.1f} ({len(gains)})" if gains else "")
-        lines.append((claim, *cells))
+        lines.append((claim + (MARK if claim in SEEN_BEFORE else ""), *cells))
     return markdown(lines)
 
 

@@ -59,6 +59,12 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     whose metric R grows in directions that tell classes apart; a given graph is added, and the
     labels decide how far it is trusted. Nothing is random.
 
+    This is not the network of Tang et al. (2019), which :class:`jlgcn.nn.JLGCN` is. Both have a
+    Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). Here
+    there are no weight matrices W_l, no non-linearity, no graph Laplacian regularizer and no joint
+    loss: features are diffused by personalized PageRank and classified by ridge (or Nyström kernel
+    ridge) regression, and the metric is self-trained on the predicted classes.
+
     Args:
         n_layers: graphs that are learned one after another; the first by the features alone.
         n_neighbors: rows that a row is joined with; None lets the labels choose.

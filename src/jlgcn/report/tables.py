@@ -24,8 +24,8 @@ _CLAIM_COLUMNS = {"selected by validation": METRICS["honest"], "best is ahead by
 _FIRST_CLAIMS = ("given/cora", "edges50/cora", "nograph/cora", "attack25/cora_metattack")
 
 #: Claims whose test nodes were scored before the third freeze, while it was prepared.
-_SEEN_BEFORE = ("attack25/cora_metattack", "others/actor", "others/squirrel_filtered")
-_MARK = " †"
+SEEN_BEFORE = ("attack25/cora_metattack", "others/actor", "others/squirrel_filtered")
+MARK = " †"
 _NOTE = "† Test nodes of this row were scored before the method was frozen for the third time."
 
 #: Controls of a claim that its first table has no room for, and their columns in another.
@@ -146,7 +146,7 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
         ]
     tables["overview"] = markdown(overview)
     claims = claims_table(rows)
-    first = [line for line in claims[1:] if line[0].removesuffix(_MARK) in _FIRST_CLAIMS]
+    first = [line for line in claims[1:] if line[0].removesuffix(MARK) in _FIRST_CLAIMS]
     tables["claims"] = _with_note(claims)
     tables["claims-first"] = _with_note([claims[0], *first])
     tables["claims-beside"] = _with_note(baselines_table(rows))
@@ -155,13 +155,13 @@ def recorded_tables(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _with_note(lines: Sequence[Sequence[str]]) -> str:
-    has_mark = any(line[0].endswith(_MARK) for line in lines)
+    has_mark = any(line[0].endswith(MARK) for line in lines)
     return markdown(lines) + (f"\n\n{_NOTE}" if has_mark else "")
 
 
 def _claim_name(recipe: Recipe[Any]) -> str:
     name = recipe.name.removeprefix("claims/")
-    return name + (_MARK if name in _SEEN_BEFORE else "")
+    return name + (MARK if name in SEEN_BEFORE else "")
 
 
 def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
