@@ -104,6 +104,8 @@ def record(runs: Path, results: Path) -> list[Path]:
     found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
         found.setdefault(json.loads(path.read_text())["recipe"], []).append(path)
+    if not found and not any(runs.rglob(TEST_READS)):
+        return []
     results.mkdir(parents=True, exist_ok=True)
     with locked(results):
         _record_test_reads(
