@@ -277,7 +277,7 @@ class GraphContract(ABC):
         x = points(NUM_NODES, CHANNELS, grad=True)
 
         def layer(x: Tensor) -> Tensor:
-            return (graph + graph).normalized() @ x
+            return (graph + graph).normalized().matmul(x)
 
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
         assert largest_difference(compiled(x), layer(x)) < 1e-12
@@ -296,7 +296,7 @@ class GraphContract(ABC):
             graph @ torch.ones(NUM_NODES, 1, dtype=torch.int64)
         with pytest.raises(ValueError, match="one entry for each of 7 nodes"):
             graph.scaled(torch.ones(5, dtype=F64))
-        with pytest.raises(TypeError):
-            points(2, NUM_NODES) @ graph  # type: ignore[operator]
+        with pytest.raises(TypeError, match=r"must be the left operand.*write graph @ x"):
+            points(2, NUM_NODES) @ graph
         with pytest.raises(TypeError):
             graph + 1  # type: ignore[operator]

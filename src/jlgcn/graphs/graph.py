@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -13,8 +13,12 @@ from torch import Tensor
 from jlgcn.ops.precision import compute_dtype
 from jlgcn.ops.shapes import common_batch
 
-# What `graph @ x` and torch.matmul(graph, x) are called when PyTorch asks a graph about them.
+# The functions under which a product of a graph and a tensor reaches `__torch_function__`.
 _PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
+_GRAPH_ON_THE_RIGHT = (
+    "a graph must be the left operand of a product; write graph @ x, or graph.matmul(x) in a "
+    "function for torch.compile, which does not tell graph @ x from x @ graph"
+)
 
 
 class Graph(ABC):
@@ -185,6 +189,9 @@ class Graph(ABC):
         self._check_operand(x, "x")
         return self.matmul(x)
 
+    def __rmatmul__(self, x: object) -> NoReturn:
+        raise TypeError(_GRAPH_ON_THE_RIGHT)
+
     @classmethod
     def __torch_function__(
         cls,
@@ -193,15 +200,14 @@ class Graph(ABC):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Let PyTorch's own product take a graph; under torch.compile `graph @ x` arrives here."""
+        """Compute ``torch.matmul(graph, x)``, and refuse every other function of PyTorch."""
         if function not in _PRODUCTS:
             return NotImplemented
         graph, x = args
-        if torch.compiler.is_compiling() and not isinstance(graph, Graph):
-            # The compiler hands the operands of `graph @ x` over in the wrong order.
-            graph, x = x, graph
         if not isinstance(graph, Graph):
-            return NotImplemented
+            # torch.compile swaps the operands of `graph @ x` (PyTorch 2.13), so that it arrives
+            # here exactly as `x @ graph` does. Refused, `graph @ x` runs uncompiled.
+            raise TypeError(_GRAPH_ON_THE_RIGHT)
         graph._check_operand(x, "x")
         return graph.matmul(x)
 
