@@ -133,6 +133,18 @@ def test_chunks_of_inference_do_not_change_it(
     assert model.training
 
 
+def test_inference_that_fails_leaves_the_model_in_training_mode(tmp_path: Path) -> None:
+    packed, table = planted_table(tmp_path, 50)
+    model = JLGCN(8, 16, 3, options="paper").train()
+
+    def run(function: object, count: int, label: str) -> None:
+        raise OSError(f"no space left on device: {label}")
+
+    with pytest.raises(OSError, match="no space left on device: layer 1, columns"):
+        infer(model, packed, table, tmp_path / "out", run=run)
+    assert model.training
+
+
 def test_what_is_sampled_is_in_the_table(tmp_path: Path) -> None:
     _, table = planted_table(tmp_path, 300)
     nodes = torch.tensor([250, 3, 77])

@@ -20,6 +20,10 @@ from jlgcn.ops.precision import no_autocast
 # Differences of about this many numbers are formed at a time, so that they stay in the caches.
 _CHUNK_ENTRIES = 2**18
 
+# Most nodes, and most edges of two entries each: the column of an entry (31 bits and the sign) and
+# its position (32 bits) are packed into one int64 to be sorted.
+_MAX_SIZE = 2**31
+
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -65,7 +69,10 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
     Args:
         row: first node of each edge, (E,), int64.
         col: second node of each edge.
-        num_nodes: number of nodes, N.
+        num_nodes: number of nodes, N, at most 2³¹.
+
+    Raises:
+        ValueError: there are more than 2³¹ nodes or edges.
 
     Cost: two sorts of at most 2·E integers.
 
@@ -75,6 +82,12 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
         tensor([[0, 1, 1, 2],
                 [1, 0, 2, 1]])
     """
+    if max(num_nodes, row.shape[0]) > _MAX_SIZE:
+        raise ValueError(
+            f"a sparse graph can have at most {_MAX_SIZE:,} nodes and as many edges, but there are "
+            f"{num_nodes:,} nodes and {row.shape[0]:,} edges; keep fewer neighbours of each node, "
+            "or split the graph"
+        )
     keys = _sorted(torch.cat([row * num_nodes + col, col * num_nodes + row]))
     if keys.shape[0] > 0:
         is_first = torch.ones_like(keys, dtype=torch.bool)

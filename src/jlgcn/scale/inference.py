@@ -64,26 +64,29 @@ def infer(
         torch.Size([50, 3])
     """
     check_options(model.options)
-    was_training = model.training
-    model.eval()
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     work = _Inference(model, packed.folder, table.folder, folder)
     count = len(work.bounds) - 1
     convs = list(model.convs)[:num_layers]
-    for layer, conv in enumerate(convs):
-        assert isinstance(conv, JLGCNConv)
-        new_array(work.path("columns", layer), (packed.num_nodes, conv.out_channels))
-        if conv.learns:
-            new_array(work.path("points", layer), (packed.num_nodes, conv.learner.rank))
-            new_array(work.path("degree", layer), (packed.num_nodes, 1))
-        run(functools.partial(work.multiply, layer), count, f"layer {layer + 1}, columns")
-        if conv.learns:
-            run(functools.partial(work.sum_degrees, layer), count, f"layer {layer + 1}, degrees")
-        if num_layers is None or layer < num_layers - 1:
-            new_array(work.path("layer", layer), (packed.num_nodes, conv.out_channels))
-            run(functools.partial(work.convolve, layer), count, f"layer {layer + 1}, products")
-    model.train(was_training)
+    was_training = model.training
+    model.eval()
+    try:
+        for layer, conv in enumerate(convs):
+            assert isinstance(conv, JLGCNConv)
+            name = f"layer {layer + 1}"
+            new_array(work.path("columns", layer), (packed.num_nodes, conv.out_channels))
+            if conv.learns:
+                new_array(work.path("points", layer), (packed.num_nodes, conv.learner.rank))
+                new_array(work.path("degree", layer), (packed.num_nodes, 1))
+            run(functools.partial(work.multiply, layer), count, f"{name}, columns")
+            if conv.learns:
+                run(functools.partial(work.sum_degrees, layer), count, f"{name}, degrees")
+            if num_layers is None or layer < num_layers - 1:
+                new_array(work.path("layer", layer), (packed.num_nodes, conv.out_channels))
+                run(functools.partial(work.convolve, layer), count, f"{name}, products")
+    finally:
+        model.train(was_training)
     if num_layers is None or num_layers >= len(model.learners):
         degrees = [mapped(work.path("degree", layer)) for layer in range(len(model.learners))]
         _write_degrees(table, degrees)
