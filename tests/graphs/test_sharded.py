@@ -77,3 +77,7 @@ def test_several_processes_equal_one(num_processes: int) -> None:
     assert differences["float64"] < 1e-12
     assert differences["float32"] < 1e-5
     assert differences["threads"] == 0, "threads that outlive their group can abort the process"
+
+
+def test_one_process_can_ask_whether_there_are_edges_without_the_others() -> None:
+    run_processes(2, "tests.graphs.one_rank_worker")

@@ -9,11 +9,6 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-
-# PyTorch imports this with the first custom operator. If a group exists by then, the module keeps
-# it as a default argument for ever, destroy_process_group() no longer ends gloo's threads, and a
-# thread that outlives the interpreter aborts the process.
-import torch.distributed.nn.functional
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
@@ -211,6 +206,8 @@ class ShardedSparseGraph(_ShardedGraph):
     Args:
         matrix: rows of this process, (n, N).
         shards: how rows are laid out.
+        has_no_edges: whether it is known that no process has an edge. It is a constant, so that one
+            process can ask without the others.
 
     Its weights are constants. See :class:`ShardedKernelGraph` for the rest.
 
@@ -225,9 +222,12 @@ class ShardedSparseGraph(_ShardedGraph):
         >>> dist.destroy_process_group()
     """
 
-    def __init__(self, matrix: SparseFeatures, shards: Shards) -> None:
+    def __init__(
+        self, matrix: SparseFeatures, shards: Shards, *, has_no_edges: bool = False
+    ) -> None:
         self.matrix = matrix
         self.shards = shards
+        self._has_no_edges = has_no_edges
 
     @classmethod
     def from_graph(cls, graph: SparseGraph, shards: Shards) -> Self:
@@ -237,12 +237,13 @@ class ShardedSparseGraph(_ShardedGraph):
         row, col = graph.edge_index.cpu().numpy()
         weight = graph.weight.detach().cpu().numpy()
         whole = scipy.sparse.csr_array((weight, (row, col)), shape=tuple(graph.shape))
-        return cls(SparseFeatures.from_scipy(whole[shards.own]).to(graph.device), shards)
+        own = SparseFeatures.from_scipy(whole[shards.own]).to(graph.device)
+        return cls(own, shards, has_no_edges=graph.has_no_edges)
 
     @property
     def has_no_edges(self) -> bool:
-        """Whether no process has an edge."""
-        return not bool(self.shards.sum(torch.tensor(float(self.matrix.value.numel()))))
+        """Whether it is known that no process has an edge."""
+        return self._has_no_edges
 
     def _product(self, x: Tensor, rows: Tensor | None) -> Tensor:
         dtype = compute_dtype(self.matrix.value, x)
@@ -258,4 +259,4 @@ class ShardedSparseGraph(_ShardedGraph):
         fields = {
             name: function(getattr(self.matrix, name)) for name in self.matrix.__dataclass_fields__
         }
-        return type(self)(SparseFeatures(**fields), self.shards)
+        return type(self)(SparseFeatures(**fields), self.shards, has_no_edges=self._has_no_edges)

@@ -1,5 +1,7 @@
 """Pure functions on tensors; nothing here holds parameters or knows of graphs."""
 
+import torch.distributed
+
 from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.dropout import dropout
 from jlgcn.ops.features import SparseFeatures, pair_distances
@@ -31,3 +33,10 @@ __all__ = [
     "principal_directions",
     "symmetric_pattern",
 ]
+
+# PyTorch imports this module with the first custom operator, of which there are some here. If a
+# process group exists by then, the module keeps it as a default argument for ever,
+# destroy_process_group() no longer ends gloo's threads, and a thread that outlives the interpreter
+# aborts the process. Some builds of PyTorch have no distributed package at all.
+if torch.distributed.is_available():
+    import torch.distributed.nn.functional
