@@ -7,6 +7,7 @@ more than a pass over what it looks at.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -253,6 +254,8 @@ def warn_of_absent_classes(y: Tensor, train: Tensor, num_classes: int) -> None:
 def available_bytes(device: torch.device | str = "cpu") -> int:
     """Return how much memory is free: of a GPU, or of this machine and its control group.
 
+    Where the system does not tell, it is the memory of the machine, or without limit.
+
     Example:
         >>> available_bytes() > 0
         True
@@ -266,9 +269,14 @@ def available_bytes(device: torch.device | str = "cpu") -> int:
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         found.append(int(lines["MemAvailable"].split()[0]) * 1024)
     found += group_bytes()
-    if not found:
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return min(found)
+    return min(found) if found else _physical_bytes()
+
+
+def _physical_bytes() -> int:
+    """Return the memory of this machine; on Windows, which does not tell, more than any has."""
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 #: Where each version of control groups is, and how it calls its limit, what is used, and what of

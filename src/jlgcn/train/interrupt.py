@@ -12,6 +12,8 @@ from typing import NoReturn
 #: Seconds that an epoch may still take after a signal; whoever sends SIGTERM often kills after ten.
 GRACE_SECONDS = 4.0
 
+_HAS_TIMER = hasattr(signal, "setitimer")  # not on Windows
+
 
 class GraceExpired(BaseException):
     """An epoch did not end in time after a signal; nothing of it counts."""
@@ -26,7 +28,8 @@ class Interruption:
 
     def raise_it(self) -> NoReturn:
         """End as the signal would have: Ctrl-C as KeyboardInterrupt, SIGTERM with code 143."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if _HAS_TIMER:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         if self.signal == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
         raise KeyboardInterrupt
@@ -50,7 +53,8 @@ class Interruption:
 def deferred_interruption(grace: float = GRACE_SECONDS) -> Iterator[Interruption]:
     """Within, the first Ctrl-C or SIGTERM only leaves a note; a second one ends at once.
 
-    After `grace` seconds an epoch that still runs is left, by :class:`GraceExpired`.
+    After `grace` seconds an epoch that still runs is left, by :class:`GraceExpired`; on Windows,
+    which has no interval timer, it is waited for.
 
     Signals reach the main thread alone; in another thread nothing changes.
     """
@@ -60,21 +64,22 @@ def deferred_interruption(grace: float = GRACE_SECONDS) -> Iterator[Interruption
         return
     watched = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in watched}
-    alarm = signal.getsignal(signal.SIGALRM)
+    alarm = signal.getsignal(signal.SIGALRM) if _HAS_TIMER else None
 
     def note(number: int, frame: FrameType | None) -> None:
         interruption.signal = number
         for each in watched:
             signal.signal(each, before[each])
-        signal.signal(signal.SIGALRM, interruption.expire)
-        signal.setitimer(signal.ITIMER_REAL, grace)
+        if _HAS_TIMER:
+            signal.signal(signal.SIGALRM, interruption.expire)
+            signal.setitimer(signal.ITIMER_REAL, grace)
 
     for number in watched:
         signal.signal(number, note)
     try:
         yield interruption
     finally:
-        if interruption.signal is not None:
+        if interruption.signal is not None and _HAS_TIMER:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, alarm)
         for number in watched:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -258,6 +257,10 @@ def state_hash(state: dict[str, Tensor]) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory this process has had."""
+    """Return the largest memory this process has had; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere else
