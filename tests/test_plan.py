@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from jlgcn.plan import (
     CALIBRATION,
     Calibration,
     Plan,
+    least_whole_graph,
     plan,
     plan_whole_graph,
     whole_graph_regime,
@@ -103,6 +106,21 @@ def test_steps_on_whole_graphs_of_neighbours_take_what_the_plan_says() -> None:
     assert plan_whole_graph(MAX_EXACT_NODES + 1).regime == "knn"
     assert whole_graph_regime(MAX_EXACT_NODES + 1, "cuda") == "exact"
     assert whole_graph_regime(MAX_EXACT_NODES + 1, "mps") == "knn"  # not measured: as on a CPU
+
+
+def test_the_least_memory_of_a_graph_is_counted_from_shapes_not_from_measurements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exact = least_whole_graph(1_000, 16, itemsize=8)
+    assert exact.memory == {"points": 2 * 1_000 * 16 * 8}
+    knn = least_whole_graph(10_000, 16, num_neighbors=5)
+    # Row, column and mirror image of an edge, its weight and its gradient.
+    assert knn.memory == {"points": 2 * 10_000 * 16 * 4, "neighbours": 10_000 * 5 * (3 * 8 + 2 * 4)}
+    slower = replace(CALIBRATION, exact_bytes=1e9, knn_bytes=1e9, exact_step=1e9)
+    monkeypatch.setattr("jlgcn.plan.CALIBRATION", slower)
+    assert least_whole_graph(1_000, 16, itemsize=8) == replace(exact, available=ANY)
+    for step in measured("knn_step")["steps"]:  # a lower bound, or it would refuse what fits
+        assert least_whole_graph(step["nodes"], 16).bytes < step["peak_bytes"]
 
 
 def test_memory_is_the_sum_of_its_parts() -> None:

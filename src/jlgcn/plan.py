@@ -102,6 +102,7 @@ _REMEDIES = {
     "neighbours and layers": "set a smaller num_neighbors or hidden_channels, take a machine with "
     "more memory, or pass memory=math.inf to fit_batches, which lets the system page mapped files",
     "libraries": "free some memory first",
+    "points": "set a smaller rank, or free some memory first",
     "graphs": 'set backend="knn", or jlgcn.scale.fit_batches',
     "neighbours": "set a smaller num_neighbors, or train with jlgcn.scale.fit_batches",
     "known edges": "pass fewer edges, or use a machine with more memory",
@@ -195,10 +196,12 @@ def whole_graph_regime(num_nodes: int, device: torch.device | str) -> Literal["e
 def plan_whole_graph(
     num_nodes: int, *, num_neighbors: int = 16, device: torch.device | str = "cpu"
 ) -> Plan:
-    r"""Return what a step on the whole graph asks for, beside what is loaded already.
+    r"""Estimate what a step on the whole graph asks for, beside what is loaded already.
 
-    This is what ``backend="auto"`` asks: exact graphs up to :data:`MAX_EXACT_NODES`, above them
-    nearest neighbours. Memory is linear in the nodes for both, and in the neighbours.
+    Of the regime that ``backend="auto"`` chooses: exact graphs up to :data:`MAX_EXACT_NODES`, above
+    them nearest neighbours. Memory is linear in the nodes for both, and in the neighbours. It was
+    measured on one machine and one network, so it is advice: a graph learner that does not fit
+    by this estimate logs a warning, and refuses only what :func:`least_whole_graph` counts.
 
     Args:
         num_nodes: N.
@@ -221,3 +224,38 @@ def plan_whole_graph(
         return Plan("exact", memory, seconds, 0.0, room, c.machine)
     share = num_neighbors / c.knn_neighbors
     return Plan("knn", {"neighbours": c.knn_bytes * share * num_nodes}, {}, 0.0, room, c.machine)
+
+
+def least_whole_graph(
+    num_nodes: int,
+    rank: int,
+    *,
+    num_neighbors: int = 16,
+    itemsize: int = 4,
+    device: torch.device | str = "cpu",
+) -> Plan:
+    """Count the bytes without which no machine can hold a learned graph and its gradient.
+
+    They follow from the shapes of the tensors alone: the points and their gradient, and, for
+    nearest neighbours, at least `num_neighbors` edges of a node, each with three indices, a weight
+    and its gradient. A step takes several times as much (:func:`plan_whole_graph`).
+
+    Args:
+        num_nodes: N.
+        rank: numbers of a point.
+        num_neighbors: neighbours of a node, where they are few.
+        itemsize: bytes of a number.
+        device: where the graph would be.
+
+    Cost: none; nothing is allocated.
+
+    Example:
+        >>> least_whole_graph(1_000, 16).bytes
+        128000
+    """
+    regime = whole_graph_regime(num_nodes, device)
+    memory: dict[str, float] = {"points": 2 * num_nodes * rank * itemsize}
+    if regime == "knn":
+        num_edges = num_nodes * min(num_neighbors, num_nodes - 1)
+        memory["neighbours"] = num_edges * (3 * 8 + 2 * itemsize)
+    return Plan(regime, memory, {}, 0.0, float(available_bytes(device)), "any machine")

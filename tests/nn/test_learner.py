@@ -111,13 +111,25 @@ def test_auto_chooses_by_size_and_says_so_once(
 
 def test_auto_refuses_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = GraphLearner(3)
-    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 2**20)
+    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 2**18)
     with pytest.raises(MemoryError, match=r"knn needs about .*for neighbours.*set a smaller num_n"):
         learner(torch.randn(10_000, 3))
-    with pytest.raises(MemoryError, match=r"exact needs about .*for graphs.*set backend=\"knn\""):
+    with pytest.raises(MemoryError, match=r"exact needs about .*for points.*set a smaller rank"):
         learner(torch.randn(4_000, 3))
     monkeypatch.undo()
     assert isinstance(learner(torch.randn(4_000, 3)), KernelGraph)
+
+
+def test_an_estimate_from_another_machine_warns_and_does_not_refuse(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What the tensors of either graph take, and less than a step took where it was measured.
+    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 10 * 2**20)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(GraphLearner(3)(torch.randn(10_000, 3)), SparseGraph)
+        assert isinstance(GraphLearner(3)(torch.randn(4_000, 3)), KernelGraph)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert "may take about 0.03 GiB, as measured on 2 cores of an Intel Xeon" in caplog.messages[0]
 
 
 def test_edges_are_differentiable_in_features_and_metric() -> None:

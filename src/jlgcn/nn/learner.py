@@ -25,7 +25,7 @@ from jlgcn.nn.health import GraphHealth, spread_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
-from jlgcn.plan import plan_whole_graph, whole_graph_regime
+from jlgcn.plan import least_whole_graph, plan_whole_graph, whole_graph_regime
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class GraphLearner(nn.Module):
             Euclidean distance and needs rank = in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
-            what memory cannot hold (:func:`jlgcn.plan.plan_whole_graph`). "dense" is exact too and
+            what memory cannot hold (:func:`jlgcn.plan.least_whole_graph`). "dense" is exact too and
             holds all N × N weights: faster where rank is in the hundreds, and what "auto" does with
             batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
@@ -272,7 +272,7 @@ class GraphLearner(nn.Module):
         # Once, for it reads what memory is left; and before anything is allocated.
         if not self._has_chosen and not torch.compiler.is_compiling():
             if z.dim() == 2:
-                plan_whole_graph(num_nodes, num_neighbors=self.num_neighbors, device=device).check()
+                self._check_room(z)
             self._has_chosen = True
             logger.info(
                 'backend="auto" learns the %s graph of %d nodes on %s; set backend to choose',
@@ -281,6 +281,27 @@ class GraphLearner(nn.Module):
                 device.type,
             )
         return chosen
+
+    def _check_room(self, z: Tensor) -> None:
+        """Refuse what no machine could hold in the memory there is; warn of what is estimated."""
+        least_whole_graph(
+            *z.shape,
+            num_neighbors=self.num_neighbors,
+            itemsize=z.element_size(),
+            device=z.device,
+        ).check()
+        step = plan_whole_graph(len(z), num_neighbors=self.num_neighbors, device=z.device)
+        if not step.fits:
+            logger.warning(
+                "a training step on the %s graph of %d nodes may take about %.2f GiB, as measured "
+                "on %s, but %.2f GiB are available on %s",
+                step.regime,
+                len(z),
+                step.bytes / 2**30,
+                step.machine,
+                step.available / 2**30,
+                z.device.type,
+            )
 
     def extra_repr(self) -> str:
         """Describe the options that are not modules."""
