@@ -1,4 +1,4 @@
-"""The bad-input contract: 36 cases at fit, at predict, in nn and on the command line.
+"""The bad-input contract: 37 cases at fit, at predict, in nn and on the command line.
 
 R: refused with a ValueError that names the argument, the first bad place and the remedy.
 W: handled, with one warning. A: accepted. Never NaN out, never an error from C++.
@@ -22,8 +22,12 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import jlgcn._checks
-from jlgcn import JLGCNClassifier
+from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, as_graph
+from jlgcn._errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.cli import app
+from jlgcn.data.scaling import Kind
+from jlgcn.estimator_input import probabilities
+from jlgcn.graphs import knn_graph
 from jlgcn.nn import (
     JLGCN,
     GraphLearner,
@@ -171,6 +175,7 @@ NUMPY = "arrays of NumPy live in one memory"
 NO_WEIGHT = "edges of new rows have no weight"
 ONE_WAY = "edges lead from new rows to old ones"
 OF_LABELS = "classes are those of the labels"
+ONE_CLASS = "all labels of y are of one class, .*, so that there is nothing to learn; label rows"
 IDS = "a file names rows by their ids, not by numbers"
 
 
@@ -369,7 +374,20 @@ CASES = [
         "labels out of range, or NaN",
         "R",
         [
-            Try("fit", lambda _: learn(y=np.where(Y < 0, np.nan, Y)), r"NaN.*-1"),
+            Try(
+                "fit",
+                lambda _: learn(y=np.where(Y < 0, np.nan, Y)),
+                letter="A",
+                why="NaN in a column of labels means that there is none, as it does in data frames",
+            ),
+            Try("fit", lambda _: learn(y=np.where(Y < 0, np.inf, Y)), r"label is inf; pass -1"),
+            Try("fit", lambda _: learn(y=Y + 0.5), r"continuous.*such as 0.5; cut measurements"),
+            Try("fit", lambda _: learn(y=np.eye(2)[TRUE]), r"\(40, 2\).*pass y.argmax\(1\)"),
+            Try(
+                "command line",
+                lambda f: fit_command(f, classes(f, ["0.5", "1.25"])),
+                "continuous.*such as 0.5; cut measurements",
+            ),
             Try(
                 "nn",
                 lambda _: solved(torch.from_numpy(Y), torch.tensor([0, 30])),
@@ -386,7 +404,35 @@ CASES = [
                 r"but y\[4\] is -5; leave this node out of train",
             ),
         ],
-        {"predict": "new rows have no labels", "command line": "any text is a class"},
+        {"predict": "new rows have no labels"},
+    ),
+    Case(
+        "labels that are -1 and 1",
+        "R",
+        [
+            *(
+                Try(
+                    "fit",
+                    lambda _, y=labels: learn(y=y),  # type: ignore[misc]
+                    r"-1 and 1, and -1 means.*no label.*pass \(y \+ 1\) // 2, or text",
+                )
+                for labels in (2 * TRUE - 1, (2.0 * TRUE - 1).astype(object), ["-1", "1"] * 20)
+            ),
+            Try(
+                "nn",
+                lambda _: solved(torch.from_numpy(2 * TRUE - 1), torch.arange(N)),
+                r"y must be 0 or more at the nodes of train, but y\[0\] is -1",
+            ),
+            *(
+                Try(
+                    "command line",
+                    lambda f, names=names: fit_command(f, classes(f, names)),  # type: ignore[misc]
+                    r"-1 and 1, and -1 means.*no label",
+                )
+                for names in (["-1", "1"], ["-1.0", "1.0"])
+            ),
+        ],
+        {"predict": "new rows have no labels"},
     ),
     Case(
         "features that are complex, objects or strings",
@@ -647,13 +693,18 @@ CASES = [
     ),
     Case(
         "one class",
-        "A",
+        "W",
         [
-            Try("fit", lambda _: learn(y=np.where(Y < 0, -1, 0))),
-            Try("nn", lambda _: solved(torch.zeros(N, dtype=torch.int64), torch.arange(5))),
-            Try("predict", lambda _: JLGCNClassifier().fit(X, 0 * Y).predict_proba(X)),
+            Try("fit", lambda _: learn(y=np.where(Y < 0, -1, 0)), ONE_CLASS),
+            Try(
+                "nn",
+                lambda _: solved(torch.zeros(N, dtype=torch.int64), torch.arange(5)),
+                letter="A",
+                why="the estimator says it; a fold may have one class by chance",
+            ),
+            Try("predict", lambda _: JLGCNClassifier().fit(X, 0 * Y).predict_proba(X), ONE_CLASS),
+            Try("command line", lambda f: fit_command(f, classes(f, ["a", "a"])), ONE_CLASS),
         ],
-        {"command line": "is fit, whose classes are text"},
     ),
     Case(
         "rows that are equal",
@@ -716,6 +767,15 @@ CASES = [
 ]
 
 
+def classes(folder: Path, names: list[str]) -> Path:
+    """Write the table with these classes in turn."""
+    path = folder / "table.csv"
+    lines = table(folder).read_text().splitlines()
+    rows = [f"{row.rpartition(',')[0]},{names[i % 2]}" for i, row in enumerate(lines[1:])]
+    path.write_text("\n".join([lines[0], *rows]) + "\n")
+    return path
+
+
 def unlabelled(folder: Path) -> str:
     path = table(folder)
     text = re.sub(r",c[01]\b", ",", path.read_text())
@@ -726,9 +786,9 @@ def unlabelled(folder: Path) -> str:
 TRIES = [(case, each) for case in CASES for each in case.tries]
 
 
-def test_there_are_36_cases_and_each_is_met_or_impossible_everywhere() -> None:
-    assert len(CASES) == 36
-    assert [sum(case.letter == letter for case in CASES) for letter in "RWA"] == [14, 8, 14]
+def test_there_are_37_cases_and_each_is_met_or_impossible_everywhere() -> None:
+    assert len(CASES) == 37
+    assert [sum(case.letter == letter for case in CASES) for letter in "RWA"] == [15, 9, 13]
     for case in CASES:
         met = {each.entry for each in case.tries}
         assert met | set(case.elsewhere) == set(ENTRIES), case.name
@@ -811,3 +871,99 @@ def test_a_graph_with_near_pairs_is_not_called_dead() -> None:
 
 def test_few_nodes_are_not_judged() -> None:
     GraphLearner(4, 2, metric_init="random")(1e6 * T[:15])
+
+
+@pytest.mark.parametrize("scaler", ["table", "none"])
+@pytest.mark.parametrize("factor", [1e155, 1e160, 1e300, 1e-160, 1e-300])
+def test_extreme_units_change_nothing(scaler: Kind, factor: float) -> None:
+    plain = JLGCNClassifier(scaler=scaler).fit(X, Y)
+    model = JLGCNClassifier(scaler=scaler).fit(factor * X, Y)
+    assert np.allclose(model.label_distributions_, plain.label_distributions_, atol=1e-6)
+    assert np.allclose(model.predict_proba(factor * X), plain.predict_proba(X), atol=1e-6)
+
+
+def test_numbers_that_float64_holds_with_few_digits_are_refused_or_learned_from() -> None:
+    with pytest.raises(ValueError, match=r"numbers of column 0 must have inverses.*multiply them"):
+        learn(1e-310 * X)
+    plain = JLGCNClassifier(scaler="none").fit(X, Y).transduction_
+    assert np.array_equal(JLGCNClassifier(scaler="none").fit(1e-310 * X, Y).transduction_, plain)
+
+
+@pytest.mark.parametrize("scaler", ["table", "none"])
+@pytest.mark.parametrize("value", [-1.7e308, 1e200, 1e155, 1e149, -1e60, 1e-320])
+def test_a_row_unlike_all_others_is_named_or_has_finite_probabilities(
+    scaler: Kind, value: float
+) -> None:
+    model = JLGCNClassifier(scaler=scaler).fit(X, Y)
+    x = with_entry(value)
+    if abs(value) > 1e150:
+        with pytest.raises(ValueError, match=r"entry \(3, 1\) is .*row 3 is too far.*leave it out"):
+            model.predict_proba(x)
+    else:
+        assert np.isfinite(model.predict_proba(x)).all()
+
+
+def test_a_sparse_row_unlike_all_others_is_named() -> None:
+    x = scipy.sparse.csr_matrix(np.maximum(X, 0))
+    model = JLGCNClassifier(scaler="none").fit(x, Y)
+    x.data[x.indptr[3]] = 1e200
+    with pytest.raises(ValueError, match=r"entry \(3, \d\) is .*row 3 is too far"):
+        model.predict_proba(x)
+
+
+@pytest.mark.parametrize("scaler", ["table", "none"])
+def test_rows_that_one_row_makes_equal_are_warned_of(scaler: Kind) -> None:
+    x = X.copy()
+    x[3] = 1e200
+    with pytest.warns(
+        UserWarning, match=r"most rows of X are equal once.*\(3, 0\), which is 1e\+200"
+    ):
+        model = JLGCNClassifier(scaler=scaler).fit(x, Y)
+    assert np.isfinite(model.label_distributions_).all()
+
+
+def test_edges_too_heavy_to_be_added_up_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"weights of the graph must be at most 1e\+150.*divide"):
+        learn(graph=(EDGES, np.full(4, 1e308)))
+
+
+def test_probabilities_that_are_not_finite_are_never_returned() -> None:
+    with pytest.raises(
+        ValueError, match="no probabilities can be computed for row 1: its features"
+    ):
+        probabilities(torch.tensor([[0.0, 1.0], [torch.inf, 1.0]]))
+
+
+@pytest.mark.parametrize("x", [X[:0], [], scipy.sparse.csr_matrix(X[:0])])
+def test_no_rows_to_classify_are_not_answered_with_advice_for_fit(
+    x: Any,  # noqa: ANN401
+) -> None:
+    with pytest.raises(ValueError, match=r"^X has 0 rows, its shape is .*; pass at least one row"):
+        FITTED.predict(x)
+
+
+def test_advice_follows_what_is_wrong_and_not_the_words_of_an_entry() -> None:
+    for entry in ("minimum of a sample", "is expecting"):
+        with pytest.raises(ValueError, match=rf"entry \(3, 1\) is '{entry}'; turn categories"):
+            learn(with_entry(entry))
+
+
+def test_a_graph_of_all_pairs_is_refused_and_a_matrix_is_not() -> None:
+    z = torch.from_numpy(X)
+    for graph in (KernelGraph(z), KernelGraph(z) + knn_graph(z, 3)):
+        with pytest.raises(ValueError, match=r"matrix of 40 × 40 numbers; .*knn_graph\(z, 20\)"):
+            learn(graph=graph)
+    weight = knn_graph(z, 3).to_dense()
+    assert np.allclose(learn(graph=DenseGraph(weight)), learn(graph=knn_graph(z, 3)))
+    with pytest.raises(ValueError, match=r"must be one graph, but it is .*; pass one of the bat"):
+        learn(graph=DenseGraph(weight.expand(2, N, N)))
+
+
+def test_graphs_of_other_nodes_and_one_way_edges_have_classes_of_their_own() -> None:
+    with pytest.raises(NodeCountError, match="the graph has 3 nodes but 4 are needed"):
+        as_graph(torch.ones(3, 3) - torch.eye(3), 4)
+    with pytest.warns(OneWayEdgesWarning, match="1 edges have one direction only"):
+        as_graph(torch.tensor([[0], [1]]), 4)
+    with pytest.warns(UserWarning, match="weights differ") as told:
+        as_graph((torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, 2.0])), 4)
+    assert not any(issubclass(w.category, OneWayEdgesWarning) for w in told)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import networkx
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner, Result
@@ -189,6 +191,44 @@ def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     assert "both graphs" in output
     assert "logistic regression" in output
     assert output.splitlines()[-1].startswith(("Use ", "Do not use "))
+
+
+def small(path: Path, labels: list[object]) -> Path:
+    """Write forty rows of two clusters, with these labels in turn."""
+    chance = np.random.default_rng(0)
+    x = chance.normal(size=(40, 3)) + 4 * (np.arange(40) % 2)[:, None]
+    rows = [[f"r{i}", *x[i], labels[i % len(labels)]] for i in range(40)]
+    return write(path, [["name", "a", "b", "c", "kind"], *rows])
+
+
+def fitted(table: Path, code: int = 0) -> Result:
+    options = ("--id", "name", "--label", "kind", "--out", table.parent / "small-model")
+    return run("fit", table, *options, code=code)
+
+
+def test_labels_mean_in_a_file_what_they_mean_in_python(tmp_path: Path) -> None:
+    for labels in (["0", "1", "-1", ""], ["0.0", "1.0", "-1.0", ""], ["x", "y", "-1", ""]):
+        output = fitted(small(tmp_path / "table.csv", list(labels))).output
+        assert "20 labels of 2 classes" in output, output
+    for wrong, match in (
+        (["-1", "1"], "-1 means that a row has no label"),
+        (["0.5", "2.5"], "Unknown label type: continuous"),
+    ):
+        assert match in " ".join(fitted(small(tmp_path / "t.csv", list(wrong)), 2).output.split())
+    assert "nothing to learn" in fitted(small(tmp_path / "one.csv", ["x", ""])).output
+
+
+def test_nan_in_a_parquet_file_is_no_label(tmp_path: Path) -> None:
+    path = small(tmp_path / "table.csv", ["0", "1", "nan", ""])
+    columns = pyarrow.csv.read_csv(path).to_pydict()
+    columns["kind"] = [0.0, 1.0, float("nan"), None] * 10
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
+    assert "20 labels of 2 classes" in fitted(tmp_path / "table.parquet").output
+
+
+def test_fit_says_what_features_were_taken_for(folder: Path, tmp_path: Path) -> None:
+    assert "(scaled as table)" in fitted(small(tmp_path / "table.csv", ["x", "y"])).output
+    assert "embeddings" in run("fit", "--help").output
 
 
 def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:

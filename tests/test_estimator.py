@@ -6,23 +6,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
 import pytest
 import scipy.sparse
 import torch
-from sklearn.datasets import load_digits, load_wine, make_blobs
+from sklearn.datasets import load_diabetes, load_digits, load_wine, make_blobs
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from jlgcn import JLGCNClassifier
+from jlgcn import JLGCNClassifier, compare
 from jlgcn.data import load_planetoid
+from jlgcn.estimator_input import read_labels
 from tests.data.real import DATA, needs_data
 
 EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
 
 
+@pytest.mark.filterwarnings("ignore::jlgcn._errors.OneClassWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [JLGCNClassifier()], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
 )
@@ -75,6 +78,144 @@ def test_numbers_in_an_array_of_objects_are_numbers() -> None:
         model = JLGCNClassifier().fit(x, labels)
         assert model.classes_.tolist() == [0, 1, 2]
         assert np.array_equal(model.transduction_, plain.transduction_)
+
+
+NUMBERS = [0, 1, None, 2]
+WORDS = ["a", "b", None, "c"]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        NUMBERS,
+        np.array([0.0, 1.0, np.nan, 2.0]),
+        np.array([0, 1, -1, 2]),
+        np.array([0, 1, pd.NA, 2], dtype=object),
+        np.array([0, 1, pd.NaT, 2], dtype=object),
+        np.ma.array([0, 1, 7, 2], mask=[False, False, True, False]),
+        pd.Series(NUMBERS),
+        *(pd.Series(NUMBERS, dtype=name) for name in ("Int64", "Float64", "category")),
+        pd.Series(NUMBERS, dtype="int64[pyarrow]"),
+        pd.array(NUMBERS, dtype="Int64"),
+        pl.Series(NUMBERS),
+    ],
+    ids=lambda y: f"{type(y).__module__.split('.')[0]} {getattr(y, 'dtype', '')}",
+)
+def test_numbers_beside_gaps_of_any_kind_are_classes(y: Any) -> None:  # noqa: ANN401
+    labels = read_labels(y)
+    assert labels.is_known.tolist() == [True, True, False, True]
+    assert labels.values[labels.is_known].tolist() == [0, 1, 2]
+    assert labels.values.dtype.kind in "if"
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        WORDS,
+        ["a", "b", np.nan, "c"],
+        *(np.array(["a", "b", gap, "c"]) for gap in ("", "-1")),
+        *(np.array(["a", "b", gap, "c"], dtype=object) for gap in (-1, pd.NA, "-1")),
+        *(pd.Series(WORDS, dtype=name) for name in (None, "string", "category", "string[pyarrow]")),
+        *(pl.Series(WORDS, dtype=kind) for kind in (pl.String, pl.Categorical)),
+    ],
+    ids=lambda y: f"{type(y).__module__.split('.')[0]} {getattr(y, 'dtype', '')}",
+)
+def test_words_beside_gaps_of_any_kind_are_classes(y: Any) -> None:  # noqa: ANN401
+    labels = read_labels(y)
+    assert labels.is_known.tolist() == [True, True, False, True]
+    assert labels.values[labels.is_known].tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.Series([True, False, None], dtype="boolean"),
+        pd.Series([True, False, None], dtype="bool[pyarrow]"),
+        pl.Series([True, False, None]),
+    ],
+    ids=["pandas", "arrow", "polars"],
+)
+def test_true_and_false_beside_a_gap_stay_true_and_false(y: Any) -> None:  # noqa: ANN401
+    labels = read_labels(y)
+    assert labels.is_known.tolist() == [True, True, False]
+    assert labels.values.dtype == bool
+
+
+def test_a_column_with_gaps_is_learned_from_and_compared_as_numbers_are() -> None:
+    x, _, few = wine()
+    plain = JLGCNClassifier().fit(x, few)
+    gaps = pd.Series(few).astype("Int64").where(few >= 0)
+    for y in (gaps, gaps.astype(float), pl.Series([None if c < 0 else c for c in few.tolist()])):
+        model = JLGCNClassifier().fit(x, y)
+        assert model.classes_.tolist() == [0, 1, 2]
+        assert np.array_equal(model.label_distributions_, plain.label_distributions_)
+    split = {"n_splits": 2, "test_size": 0.4}
+    assert compare(x, gaps, **split).accuracy == compare(x, few, **split).accuracy  # type: ignore[arg-type]
+    flags = pd.Series(few == 1).astype("boolean").where(few >= 0)
+    assert JLGCNClassifier().fit(x, flags).predict(x[:1]).dtype == bool
+    assert next(iter(compare(x, flags, **split).accuracy)) == "learned graph"  # type: ignore[arg-type]
+
+
+def test_labels_that_cannot_be_classes_are_refused() -> None:
+    x, y, _ = wine()
+    dates = pd.Series(pd.date_range("2020-01-01", periods=178))
+    for labels, match in (
+        (y + 0.5, r"Unknown label type: continuous.*such as 0.5; cut .*numpy.digitize"),
+        (np.where(y == 0, np.nan, y + 0.5), "Unknown label type: continuous"),
+        (dates, "Unknown label type: unknown.* Timestamp objects"),
+        (np.where(y == 0, np.inf, y), "one label is inf; pass -1"),
+        (np.eye(3)[y], r"one class a row, but its shape is \(178, 3\).*y.argmax\(1\)"),
+        (["a", 1] * 89, "text or of numbers, but it has 'a' and 1; write all"),
+        (np.array([b"a", b"b"] * 89), r"bytes is not supported.*Call y.astype\(str\)"),
+        ([None] * 178, "y has no label; give at least one row"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            JLGCNClassifier().fit(x, labels)  # type: ignore[arg-type]
+
+
+def test_whole_numbers_of_very_many_values_are_doubted() -> None:
+    with pytest.warns(UserWarning, match="y has 214 classes in 442 labels, as measurements have"):
+        read_labels(load_diabetes(return_X_y=True)[1])
+    read_labels(np.arange(50))  # a label of each of fifty classes
+    read_labels(load_diabetes(return_X_y=True)[1].astype(int).astype(str))
+
+
+def test_rows_without_a_label_are_not_scored() -> None:
+    x, y, _ = wine()
+    model = JLGCNClassifier().fit(x, y)
+    right = model.predict(x) == y
+    known = np.arange(178) % 3 == 0
+    for missing in (-1, np.nan):
+        assert model.score(x, np.where(known, y, missing)) == right[known].mean()
+    weight = np.arange(178.0)
+    weighted = np.average(right[known], weights=weight[known])
+    assert model.score(x, np.where(known, y, -1), weight) == pytest.approx(weighted)
+    with pytest.raises(ValueError, match="no row has a label, so there is nothing to score"):
+        model.score(x, np.full(178, -1))
+    with pytest.raises(ValueError, match="X has 178 rows but y 100"):
+        model.score(x, y[:100])
+
+
+def test_folds_may_have_rows_without_a_label() -> None:
+    x, y, _ = wine()
+    few = np.where(np.arange(178) % 3 == 0, y, -1)
+    words = np.where(few < 0, "", np.array(["a", "b", "c"])[y])
+    for labels in (few, words):
+        assert cross_val_score(JLGCNClassifier(), x, labels, cv=3).mean() > 0.9
+    folds = KFold(3, shuffle=True, random_state=0)
+    for labels in (np.where(few < 0, np.nan, few), pd.Series(few).astype("Int64").where(few >= 0)):
+        assert cross_val_score(JLGCNClassifier(), x, labels, cv=folds).mean() > 0.9
+
+
+def test_embeddings_are_not_standardised() -> None:
+    x, _, few = wine()
+    x = (x - x.mean(0)) / x.std(0)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    model = JLGCNClassifier().fit(x, few)
+    assert model.scaler_.kind == "embeddings"
+    assert repr(model.scaler_) == "FeatureScaler(embeddings, 13 features)"
+    as_it_is = JLGCNClassifier(scaler="none").fit(x, few)
+    assert np.array_equal(model.label_distributions_, as_it_is.label_distributions_)
 
 
 @pytest.mark.parametrize("fits_sparse", [False, True])
@@ -201,6 +342,7 @@ def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "jlgcn.estimator"):
         JLGCNClassifier(verbose=True).fit(x, few)
     assert "labels chose GraphChoice" in caplog.text
+    assert "features were scaled by FeatureScaler(table, 13 features)" in caplog.text
 
 
 def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -21,7 +21,8 @@ PACKAGE = Path(jlgcn.__file__).parent
 
 #: A part may import only what stands before it.
 LAYERS = (
-    *("_optional", "_files", "_schema", "_checks", "plan", "ops", "graphs", "nn", "data", "train"),
+    *("_errors", "_optional", "_files", "_schema", "_checks", "plan"),
+    *("ops", "graphs", "nn", "data", "train"),
     *("scale", "recipes"),
     *(
         "model_document",
@@ -74,7 +75,6 @@ WRITES_TO_FILE = re.compile(
 #: Where something is written without jlgcn._files, and why.
 WRITERS = {
     ("report/figures.py", "figure.savefig"): "to an open file, which write_report has replacing",
-    ("train/checkpoint.py", "path.open"): "write_to_disk, until saved_model.py is without it",
     ("saved_model.py", "os.replace"): "until saved_model.py writes by jlgcn._files",
     ("cli_data.py", "(out / ROWS).write_text"): "until the rows are in the model's own file",
 }

@@ -48,7 +48,8 @@ DropOption = Annotated[
 ScalerOption = Annotated[
     str,
     typer.Option(
-        help='"table" for measurements, "words" for counts of words, "none" for scaled ones.'
+        help='"words" for counts of words, "table" for measurements, "embeddings" for vectors of '
+        'an encoder, SVD or PCA, "none" for what is scaled already; "auto" tells them apart.'
     ),
 ]
 
@@ -75,11 +76,11 @@ def fit(
         model = JLGCNClassifier(scaler=scaler).fit(_features(found), labels, graph)  # type: ignore[arg-type]
         model.table_ = TableNames(found.ids, id_column, label, drop or [], found.feature_names)
         model.save_pretrained(out)
-    known = int((labels != "").sum())
     typer.echo(
-        f"{len(found.ids):,} rows, {len(found.feature_names):,} features, {known:,} labels of "
-        f"{len(model.classes_)} classes; each row is joined with its {model.choice_.num_neighbors} "
-        f"nearest. Written to {out}."
+        f"{len(found.ids):,} rows, {len(found.feature_names):,} features (scaled as "
+        f"{model.scaler_.kind}), {len(model.model_.train):,} labels of {len(model.classes_)} "
+        f"classes; each row is joined with its {model.choice_.num_neighbors} nearest. Written to "
+        f"{out}."
     )
     typer.echo(
         f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '
@@ -284,6 +285,8 @@ def plain_errors() -> Iterator[None]:
     """Show warnings of the readers, and end with a line instead of a trace."""
     import warnings
 
+    from jlgcn._errors import OneWayEdgesWarning
+
     def show(message: Warning | str, *where: object, **more: object) -> None:
         typer.echo(f"jlgcn: {_printable_lines(message)}", err=True)
 
@@ -292,7 +295,7 @@ def plain_errors() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("once", UserWarning)
             # A file lists each edge once, as it should.
-            warnings.filterwarnings("ignore", ".*edges have one direction only", UserWarning)
+            warnings.simplefilter("ignore", OneWayEdgesWarning)
             warnings.showwarning = show
             yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
@@ -316,11 +319,18 @@ def _labelled(
     import numpy as np
 
     from jlgcn.data.table_file import read_table
+    from jlgcn.estimator_input import read_labels
 
     found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())
     assert found.labels is not None
-    labels = ["" if name in (None, "-1") else name for name in found.labels]
-    return found, np.array(labels, dtype=object)
+    labels = np.array(found.labels, dtype=object)
+    try:
+        numbers = np.array([np.nan if name is None else float(name) for name in found.labels])
+    except ValueError:
+        return found, labels
+    # In a file, numbers and text look alike: numbers must be classes here as they must in Python.
+    labels[~read_labels(numbers).is_known] = None
+    return found, labels
 
 
 def _features(found: TableFile) -> np.ndarray:

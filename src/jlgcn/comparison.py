@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from tqdm import tqdm
 
 from jlgcn.estimator import JLGCNClassifier
-from jlgcn.estimator_input import is_labeled, plain_labels
+from jlgcn.estimator_input import read_labels
 from jlgcn.nn import ClosedFormOptions
 from jlgcn.ops import SparseFeatures
 from jlgcn.train.result import mean_and_interval
@@ -112,7 +112,7 @@ def compare(
 
     Args:
         X: features, as in :meth:`JLGCNClassifier.fit`.
-        y: classes; -1 for rows without a label, which take part as rows.
+        y: classes, as in :meth:`JLGCNClassifier.fit`; rows without a label take part as rows.
         graph: known edges, or None.
         estimator: with the settings to compare; None for the defaults.
         n_splits: how often labels are hidden; at least 2, for an interval.
@@ -133,8 +133,8 @@ def compare(
             f"n_splits must be at least 2, but it is {n_splits}: one split proves nothing"
         )
     base = JLGCNClassifier() if estimator is None else estimator
-    labels = plain_labels(y)
-    known = np.flatnonzero(is_labeled(labels))
+    labels, is_known = read_labels(y)
+    known = np.flatnonzero(is_known)
     classes, counts = np.unique(labels[known], return_counts=True)
     if len(classes) < 2 or counts.min() < _MIN_LABELS:
         raise ValueError(
@@ -152,11 +152,11 @@ def compare(
     )
     for split, (_, hidden) in enumerate(splits):
         asked = known[hidden]
-        shown = labels.copy()
-        shown[asked] = "" if labels.dtype.kind in "OU" else -1
+        is_shown = is_known.copy()
+        is_shown[asked] = False
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_state + split)
-            for name, predicted in _predictions(base, X, shown, graph):
+            for name, predicted in _predictions(base, X, labels, is_shown, graph):
                 found = right.setdefault(name, np.full((n_splits, len(known)), np.nan))
                 found[split, hidden] = (predicted == labels)[asked]
     accuracy = {name: tuple(np.nanmean(values, axis=1).tolist()) for name, values in right.items()}
@@ -167,10 +167,13 @@ def compare(
 def _predictions(
     base: JLGCNClassifier,
     X: ArrayLike,  # noqa: N803
-    shown: NDArray[Any],
+    labels: NDArray[Any],
+    is_shown: NDArray[np.bool_],
     graph: Any,  # noqa: ANN401
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Fit every way to the shown labels and yield what it says of all rows."""
+    shown = labels.astype(object)
+    shown[~is_shown] = None
 
     def predicted(model: JLGCNClassifier, given: Any = graph) -> NDArray[Any]:  # noqa: ANN401
         transduction: NDArray[Any] = model.fit(X, shown, given).transduction_
@@ -184,10 +187,9 @@ def _predictions(
     yield "learned graph", predicted(learned, None)
     yield "no metric", predicted(clone(base).set_params(n_layers=1))
     yield "shuffled graph", predicted(_ShuffledClassifier(**base.get_params()))
-    is_shown = is_labeled(shown)
     scaled = learned.model_.candidates.x
     x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.numpy()
-    regression = LogisticRegression(max_iter=2000).fit(x[is_shown], shown[is_shown])
+    regression = LogisticRegression(max_iter=2000).fit(x[is_shown], labels[is_shown])
     yield "logistic regression", regression.predict(x)
 
 

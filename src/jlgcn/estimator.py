@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -11,19 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from jlgcn._checks import check_memory
+from jlgcn._errors import OneClassWarning
 from jlgcn.data import FeatureScaler
 from jlgcn.data.scaling import Kind
 from jlgcn.estimator_input import (
     as_edges,
     as_features,
     as_sparse,
-    is_labeled,
-    plain_labels,
+    check_scaled,
+    probabilities,
+    read_labels,
     validated,
     warn_of_equal_rows,
 )
@@ -77,7 +80,9 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             choose.
         n_components: directions of the features that are used.
         scaler: "words" for counts and weights of words, "table" for measurements of different
-            units, "none" for features that are scaled already; "auto" tells words from tables.
+            units, "embeddings" for vectors of an encoder, SVD or PCA, "none" for other features
+            that are scaled already; "auto" tells the first three apart, see
+            :meth:`jlgcn.data.FeatureScaler.fit`, and `scaler_` says which it took.
         verbose: log what was chosen and found.
 
     Attributes:
@@ -87,7 +92,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         history_: for each layer, the loss of labels that it had not learned from.
         choice_: what the labels chose.
         model_: the fitted :class:`jlgcn.nn.ClosedFormJLGCN`.
-        scaler_: how features are scaled.
+        scaler_: how features are scaled; `scaler_.kind` is what they were taken for.
         n_features_in_: number of features.
         feature_names_in_: their names, where X was a data frame.
         table_: what a table calls its rows and columns, where ``jlgcn fit`` read one; else None.
@@ -133,36 +138,39 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
-            y: classes, (n_samples,). Rows without a label have -1; in an array of objects or words,
-                None, nan and "" mean the same.
+            y: classes, (n_samples,): numbers or text, in an array, a list or a column of a data
+                frame. A row without a label has -1, NaN, None, NA or NaT; as text, "" or "-1".
             graph: edges among the rows: an edge list (2, E), a matrix, or whatever
                 :func:`jlgcn.as_graph` reads; None for none.
         """
-        features, labels = validated(
-            self,
-            X,
-            y=column_or_1d(plain_labels(y), warn=True),
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2,
+        labels = read_labels(y)
+        features, _ = validated(
+            self, X, y=labels.values, dtype=[np.float64, np.float32], ensure_min_samples=2
         )
-        has_label = is_labeled(labels)
-        if not has_label.any():
+        if not labels.is_known.any():
             raise ValueError("y has no label; give at least one row of each class its class")
-        check_classification_targets(labels[has_label])
-        self.classes_, codes = np.unique(labels[has_label], return_inverse=True)
+        self.classes_, codes = np.unique(labels.values[labels.is_known], return_inverse=True)
+        if len(self.classes_) == 1:
+            warnings.warn(
+                f"all labels of y are of one class, {self.classes_[0]}, so that there is nothing "
+                "to learn; label rows of every class",
+                OneClassWarning,
+                stacklevel=2,
+            )
         classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
-        train = torch.from_numpy(np.flatnonzero(has_label))
+        train = torch.from_numpy(np.flatnonzero(labels.is_known))
         classes[train] = torch.from_numpy(codes)
         x = as_features(features)
-        warn_of_equal_rows(x)
         self.scaler_ = FeatureScaler.fit(x, self.scaler)
+        scaled = self.scaler_(x)
+        check_scaled(scaled, x)
+        warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
-        self.model_ = fit_closed_form(
-            self.scaler_(x), given, classes, train, options=self._options()
-        )
+        self.model_ = fit_closed_form(scaled, given, classes, train, options=self._options())
         self.table_: TableNames | None = None
         self._describe()
         if self.verbose:
+            logger.info("features were scaled by %r", self.scaler_)
             logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
         return self
 
@@ -181,7 +189,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set what follows from the fitted model."""
         self.choice_ = self.model_.choice
         self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
-        self.label_distributions_ = self.model_.logits.softmax(-1).numpy()
+        self.label_distributions_ = probabilities(self.model_.logits)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
 
     def predict_proba(
@@ -199,8 +207,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         x = self._scaled(X)
         pairs = None if edges is None else as_edges(edges, x.shape[0], len(self.transduction_))
-        probability: NDArray[np.floating] = self.model_.predict(x, pairs).softmax(-1).numpy()
-        return probability
+        return probabilities(self.model_.predict(x, pairs))
 
     def predict(
         self,
@@ -214,6 +221,38 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probability = self.predict_proba(X, edges)
         predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
         return predicted
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy of :meth:`predict` on the rows that have a label.
+
+        Args:
+            X: features of new rows, (n_new, n_features).
+            y: their classes, with gaps as in :meth:`fit`; rows without a label do not count.
+            sample_weight: what each row counts, (n_new,); None for 1.
+
+        This is what `cross_val_score` and `GridSearchCV` ask for. Their own splitter for
+        classifiers refuses NaN, None and NA before this class sees them: pass -1 or "" there, or
+        ``cv=KFold(5, shuffle=True)``. Named scorers such as ``scoring="accuracy"`` count rows
+        without a label as mistakes.
+        """
+        labels = read_labels(y, are_learned=False)
+        predicted = self.predict(X)
+        if len(predicted) != len(labels.values):
+            raise ValueError(f"X has {len(predicted)} rows but y {len(labels.values)}")
+        if not labels.is_known.any():
+            raise ValueError(
+                "no row has a label, so there is nothing to score; in cross-validation, take fewer "
+                "folds"
+            )
+        known = labels.is_known
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        score = accuracy_score(labels.values[known], predicted[known], sample_weight=weight)
+        return float(score)
 
     def graph_(self, layer: int = -1) -> SparseGraph:
         """Return the graph that a layer learned, without given edges."""
@@ -344,6 +383,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_memory(needed, "cpu", "X with its zeros", "predicting some rows at a time")
             x = torch.from_numpy(features.toarray())
         scaled = self.scaler_(x)
+        check_scaled(scaled, x)
         if isinstance(scaled, Tensor) and must_be_sparse:
             scaled = SparseFeatures.from_dense(scaled)
         return scaled

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.decomposition import PCA, TruncatedSVD
 
 from jlgcn.data import FeatureScaler
+from jlgcn.data.scaling import Kind
 from jlgcn.ops import SparseFeatures
 
 
@@ -74,9 +80,84 @@ def test_what_is_asked_for_is_done() -> None:
     x = torch.tensor([[0.0, 5.0], [0.0, 7.0]])
     assert FeatureScaler.fit(x, "none")(x) is x
     assert FeatureScaler.fit(x, "table").kind == "table"
-    with pytest.raises(ValueError, match="kind must be one of auto, words, table, none"):
+    with pytest.raises(ValueError, match="one of auto, words, table, embeddings, none, but"):
         FeatureScaler.fit(x, "image")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='cannot be shifted; use kind="words" or "none"'):
+    with pytest.raises(ValueError, match='cannot be shifted; use kind="words", "embed'):
         FeatureScaler.fit(SparseFeatures.from_dense(x), "table")
     with pytest.raises(ValueError, match="x has 3 features but the scaler was made for 2"):
         FeatureScaler.fit(x)(torch.ones(1, 3))
+
+
+def encoded(num_rows: int = 200, num_columns: int = 32) -> torch.Tensor:
+    """Return rows of length 1, as sentence encoders give them."""
+    x = torch.randn(num_rows, num_columns, generator=torch.Generator().manual_seed(0))
+    unit: torch.Tensor = x / x.norm(dim=-1, keepdim=True)
+    return unit
+
+
+def test_vectors_of_encoders_svd_and_pca_are_embeddings_and_stay_as_they_are() -> None:
+    digits = load_digits().data
+    no_text = torch.cat([encoded(), torch.zeros(1, 32)])
+    for x in (
+        encoded(),
+        encoded().half().float(),
+        no_text,
+        torch.from_numpy(PCA(30).fit_transform(digits)),
+        torch.from_numpy(PCA(30).fit(digits[:900]).transform(digits[900:])),
+        torch.from_numpy(TruncatedSVD(30, random_state=0).fit_transform(digits)),
+    ):
+        scaler = FeatureScaler.fit(x)
+        assert scaler.kind == "embeddings"
+        assert scaler(x) is x
+
+
+@pytest.mark.parametrize("load", [load_digits, load_wine, load_breast_cancer])
+def test_measurements_are_no_embeddings_even_if_they_are_standardised(
+    load: Callable[[], Any],
+) -> None:
+    x = load().data
+    standardised = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
+    for table in (x, standardised, x[:, np.argsort(-(x**2).sum(0))]):
+        assert FeatureScaler.fit(torch.from_numpy(table)).kind == "table"
+
+
+def test_few_columns_and_columns_without_a_negative_number_are_no_embeddings() -> None:
+    for x in (encoded(num_columns=7), encoded().abs(), 2 * encoded(), torch.eye(20)):
+        assert FeatureScaler.fit(x).kind == "table"
+
+
+def test_a_scaler_says_what_it_took_features_for() -> None:
+    assert repr(FeatureScaler.fit(encoded())) == "FeatureScaler(embeddings, 32 features)"
+
+
+@pytest.mark.parametrize("kind", ["table", "none", "embeddings"])
+@pytest.mark.parametrize(("dtype", "power"), [(torch.float32, 90), (torch.float64, 700)])
+def test_powers_of_two_do_not_change_a_bit(kind: Kind, dtype: torch.dtype, power: int) -> None:
+    x = torch.rand(40, 3, dtype=dtype, generator=torch.Generator().manual_seed(0)) + 0.5
+    x = x / x.max() * 0.75  # what is not ordinary is brought between 1/2 and 1
+    for sign in (1, -1):
+        extreme = x * torch.tensor(2.0**sign, dtype=dtype) ** power
+        scaled = dense(FeatureScaler.fit(extreme, kind)(extreme))
+        assert torch.equal(scaled, dense(FeatureScaler.fit(x, kind)(x)))
+
+
+def test_columns_of_very_different_units_all_count() -> None:
+    mass = torch.tensor([9.1e-31, 1.7e-27, 3.3e-27, 6.6e-27])  # kilograms, in float32
+    x = torch.stack([mass, torch.tensor([1e30, 2e30, 5e30, 4e30])], 1)
+    scaled = dense(FeatureScaler.fit(x, "table")(x))
+    assert torch.allclose(scaled.std(0, correction=0), torch.ones(2), atol=1e-5)
+
+
+def test_a_column_whose_inverse_cannot_be_held_is_named() -> None:
+    x = torch.tensor([[1.0, 1e-310], [2.0, 3e-310]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"numbers of column 1 .* largest is 3e-310; multiply"):
+        FeatureScaler.fit(x, "table")
+
+
+@pytest.mark.parametrize("factor", [1e155, 1e307, 1e-160, 1e-310])
+def test_weights_of_words_may_have_any_unit(factor: float) -> None:
+    x = torch.tensor([[0.3, 0.0, 0.7], [0.0, 0.64, 0.36], [0.1, 0.5, 0.0]], dtype=torch.float64)
+    expected = dense(FeatureScaler.fit(x, "words")(x))
+    scaler = FeatureScaler.fit(factor * x, "words")
+    assert not scaler.is_count
+    assert torch.allclose(dense(scaler(factor * x)), expected, rtol=1e-6)

@@ -201,7 +201,8 @@ def _read_any(path: Path) -> Any:  # noqa: ANN401
 
 
 def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
-    return [None if value is None else str(value) for value in table.column(name).to_pylist()]
+    values = table.column(name).to_pylist()
+    return [None if value is None or value != value else str(value) for value in values]  # NaN
 
 
 def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401

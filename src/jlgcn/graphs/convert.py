@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jlgcn._checks import check_not_negative, check_real
+from jlgcn._errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.sparse import SparseGraph, collect_edges
@@ -17,6 +18,7 @@ _LOOPS = (
     "the given graph has self-loops; they stay, and add to those that a learned graph brings for "
     "every node"
 )
+_LARGER = "the larger of its two directions counts"
 
 
 def as_graph(
@@ -56,12 +58,12 @@ def as_graph(
         >>> as_graph(None, num_nodes=3).degree()
         tensor([0., 0., 0.])
     """
-    notes: list[str] = []
+    notes: list[UserWarning] = []
     converted = _convert(graph, num_nodes, notes)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
+        warnings.warn(note, stacklevel=2)
     if num_nodes is not None and converted.num_nodes != num_nodes:
-        raise ValueError(
+        raise NodeCountError(
             f"the graph has {converted.num_nodes} nodes but {num_nodes} are needed; pass the graph "
             "of the same nodes, or None for no graph"
         )
@@ -70,7 +72,7 @@ def as_graph(
     return converted if has_dtype and has_device else converted.to(device=device, dtype=dtype)
 
 
-def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # noqa: ANN401
+def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Graph:  # noqa: ANN401
     if isinstance(graph, Graph):
         return graph
     if graph is None:
@@ -101,7 +103,7 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[str]) -> Graph:  # n
     )
 
 
-def _from_array(array: Tensor, num_nodes: int | None, notes: list[str]) -> Graph:
+def _from_array(array: Tensor, num_nodes: int | None, notes: list[UserWarning]) -> Graph:
     check_real(array.dtype, "graph")
     if array.dtype == torch.bool:
         array = array.to(torch.get_default_dtype())
@@ -117,35 +119,36 @@ def _from_array(array: Tensor, num_nodes: int | None, notes: list[str]) -> Graph
     if not torch.equal(weight, weight.mT):
         # What arithmetic did to a matrix that was meant to be symmetric deserves no warning.
         if not torch.allclose(weight, weight.mT):
-            notes.append("the given graph is directed: the larger of its two directions counts")
+            notes.append(UserWarning(f"the given graph is directed: {_LARGER}"))
         graph = DenseGraph(torch.maximum(array, array.mT))
     if bool((weight.diagonal(dim1=-2, dim2=-1) > 0).any()):
-        notes.append(_LOOPS)
+        notes.append(UserWarning(_LOOPS))
     return graph
 
 
 def _from_edges(
-    edge_index: Tensor, weight: Tensor | None, num_nodes: int | None, notes: list[str]
+    edge_index: Tensor, weight: Tensor | None, num_nodes: int | None, notes: list[UserWarning]
 ) -> SparseGraph:
     edges = collect_edges(edge_index, weight, num_nodes)
     if edges.num_duplicates > 0:
         what = "joined" if weight is None else "joined, and their weights added"
-        notes.append(f"{edges.num_duplicates} edges are listed more than once; they are {what}")
+        notes.append(
+            UserWarning(f"{edges.num_duplicates} edges are listed more than once; they are {what}")
+        )
     mirrored = edges.weight[edges.pattern.reverse]
     if not torch.allclose(edges.weight, mirrored):
         if edges.num_one_way > 0:
             how = f"{edges.num_one_way} edges have one direction only"
+            notes.append(OneWayEdgesWarning(f"the given graph is directed ({how}): {_LARGER}"))
         else:
             how = "weights differ between the two directions of an edge"
-        notes.append(
-            f"the given graph is directed ({how}): the larger of its two directions counts"
-        )
+            notes.append(UserWarning(f"the given graph is directed ({how}): {_LARGER}"))
     if bool((edges.pattern.row == edges.pattern.col).any()):
-        notes.append(_LOOPS)
+        notes.append(UserWarning(_LOOPS))
     return SparseGraph.from_pattern(edges.pattern, torch.maximum(edges.weight, mirrored))
 
 
-def _from_data(data: Any, num_nodes: int | None, notes: list[str]) -> SparseGraph:  # noqa: ANN401
+def _from_data(data: Any, num_nodes: int | None, notes: list[UserWarning]) -> SparseGraph:  # noqa: ANN401
     weight = getattr(data, "edge_weight", None)
     if weight is None:
         attribute = getattr(data, "edge_attr", None)

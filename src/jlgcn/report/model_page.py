@@ -29,7 +29,12 @@ _SEEN = {
     "unit with own": "directions of spread and own features",
     "unit with own and neighbors": "directions of spread, own and neighbours' features",
 }
-_SCALED = {"words": "weighted as words", "table": "scaled as a table", "none": "as they came"}
+_SCALED = {
+    "words": "weighted as words",
+    "table": "scaled as a table",
+    "embeddings": "embeddings, as they came",
+    "none": "as they came",
+}
 
 
 def write_model_page(

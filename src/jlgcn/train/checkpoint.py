@@ -142,16 +142,12 @@ _DAMAGED = (
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     document = read_json(path / _STATE, _MAX_STATE_BYTES)
-    if "schema" not in document:  # before there were hashes of all files
-        hashes = {_TENSORS: document["sha256"]}
-    elif document["schema"] != _SCHEMA:
-        raise ValueError(f"it is of schema {document['schema']!r}, not {_SCHEMA}")
-    else:
-        own = document.pop("sha256", None)
-        if own != _own_hash(document):
-            raise ValueError(f"{_STATE} does not have its hash")
-        hashes = document["files"]
-    if hash_of_file(path / _TENSORS) != hashes[_TENSORS]:
+    if document.get("schema") != _SCHEMA:
+        raise ValueError(f"it is of schema {document.get('schema')!r}, not {_SCHEMA}")
+    own = document.pop("sha256", None)
+    if own != _own_hash(document):
+        raise ValueError(f"{_STATE} does not have its hash")
+    if hash_of_file(path / _TENSORS) != document["files"][_TENSORS]:
         raise ValueError("the tensors do not have their hash")
     state = document["state"]
     if not isinstance(state, dict):
@@ -161,11 +157,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _own_hash(document: dict[str, Any]) -> str:
     return sha256_of(json.dumps(document, sort_keys=True).encode())
-
-
-def write_to_disk(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
