@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
+import scipy.sparse
 import torch
 from torch.nn import functional
 
@@ -331,6 +332,20 @@ def test_features_spread_some_at_a_time_are_those_spread_at_once(
     in_parts = fit_closed_form(x, graph, y, torch.arange(15), options=FIXED)
     assert in_parts.spread.shape == (90, 6)
     assert largest_difference(in_parts.spread, at_once.spread) < 1e-12
+
+
+def test_directions_that_do_not_fit_are_refused_before_they_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # With its copies in float64 the basis takes 2.5 GiB, the directions themselves 0.4 GiB.
+    matrix = scipy.sparse.csr_array((1100, 100_000), dtype="float32")
+    x, y = SparseFeatures.from_scipy(matrix), torch.arange(1100) % 2
+    monkeypatch.setattr("jlgcn._checks.available_bytes", lambda device: 2**30)
+    monkeypatch.delattr("jlgcn.nn.closed_form.principal_directions")
+    with pytest.raises(
+        ValueError, match=r"1,100 nodes of 100,000 features needs 2\.5 GiB but 1\.0"
+    ):
+        fit_closed_form(x, None, y, torch.arange(9))
 
 
 @needs_data

@@ -37,3 +37,25 @@ def test_wide_features_keep_nearly_all_of_their_length(is_sparse: bool) -> None:
 def test_features_of_zeros_and_more_components_than_features() -> None:
     assert principal_directions(torch.zeros(4, 3), 2).isfinite().all()
     assert principal_directions(torch.randn(10, 3), 99).shape == (3, 3)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("num_features", [30, 2000])
+def test_there_are_no_more_directions_than_rows(num_features: int, is_sparse: bool) -> None:
+    x = points(20, num_features)
+    features = SparseFeatures.from_dense(x) if is_sparse else x
+    found = principal_directions(features, 1024, power=0.5)
+    assert found.shape == (num_features, 20)
+    u, s, _ = torch.linalg.svd(x, full_matrices=False)
+    expected = u * (s / s[0]) ** 0.5 * s[0]
+    assert largest_difference((x @ found).abs(), expected.abs()) < 1e-10
+    every = principal_directions(features, 1024)
+    assert largest_difference(every.mT @ every, torch.eye(20, dtype=F64)) < 1e-10
+
+
+def test_rows_that_are_all_alike_or_zeros_have_finite_directions() -> None:
+    x = torch.ones(5, 30) * torch.linspace(0, 1, 30)
+    found = principal_directions(x, 9)
+    assert float((x @ found).norm() / x.norm()) == pytest.approx(1)
+    assert float((x @ found[:, 1:]).abs().max()) < 1e-4
+    assert principal_directions(torch.zeros(4, 30), 9).isfinite().all()

@@ -284,7 +284,11 @@ def _check(
     num_components = min(options.num_components, num_nodes, num_features)
     num_numbers = 8 * num_components + 2 * MAX_LANDMARKS
     per_node = 12 * 2 * options.num_candidates + num_numbers * x.dtype.itemsize
-    needed = num_nodes * per_node + num_features * num_components * x.dtype.itemsize
+    # What `principal_directions` takes at its peak: with few rows, its answer and the features in
+    # float64; else its basis, with copies of it in float64 (26 bytes were measured).
+    is_few_rows = num_nodes < min(options.num_components, num_features)
+    per_entry = x.dtype.itemsize + 8 if is_few_rows else 26
+    needed = num_nodes * per_node + num_features * num_components * per_entry
     check_memory(
         needed, x.device, f"{num_nodes:,} nodes of {num_features:,} features", "num_components=64"
     )
