@@ -340,16 +340,19 @@ def check_memory(needed: int, device: torch.device | str, what: str, remedy: str
         )
 
 
-def check_unpacked(path: Path, num_bytes: int, remedy: str) -> None:
+def check_unpacked(
+    path: Path, num_bytes: int, remedy: str, *, largest_ratio: int = _LARGEST_RATIO
+) -> None:
     """Raise if a small file claims to hold very much, before it is unpacked.
 
     Args:
         path: the file.
         num_bytes: what it says that it holds.
         remedy: what to do if it is meant.
+        largest_ratio: how many times its own size a file may hold.
     """
     packed = path.stat().st_size
-    if num_bytes > _HARMLESS_BYTES and num_bytes > _LARGEST_RATIO * packed:
+    if num_bytes > max(_HARMLESS_BYTES, largest_ratio * packed):
         raise ValueError(
             f"{path} has {packed:,} bytes and says that it holds {num_bytes:,}, as no honest file "
             f"of numbers does; {remedy}"
