@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -85,6 +87,109 @@ def test_what_is_no_folder_of_clouds_is_refused(tmp_path: Path) -> None:
     (folder / "ply_data_test0.h5").unlink()
     with pytest.raises(FileNotFoundError, match="is listed in its folder but not there"):
         load_clouds(folder)
+
+
+def secret(folder: Path) -> Path:
+    """Write a file whose numbers must not come back as points."""
+    with h5py.File(folder / "secret.h5", "w") as file:
+        file["data"] = np.ones((20, 8, 3), np.float32)
+    np.ones((20, 8, 3), np.float32).tofile(folder / "secret.raw")
+    return folder / "secret.h5"
+
+
+def link_out(file: h5py.File, other: Path) -> None:
+    file["data"] = h5py.ExternalLink(str(other), "data")
+
+
+def link_within(file: h5py.File, other: Path) -> None:
+    file["inner"] = h5py.ExternalLink(str(other), "/")
+    file["data"] = h5py.SoftLink("/inner/data")
+
+
+def store_outside(file: h5py.File, other: Path) -> None:
+    raw = [(str(other.with_suffix(".raw")), 0, 20 * 8 * 3 * 4)]
+    file.create_dataset("data", (20, 8, 3), "f4", external=raw)
+
+
+def gather(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((20, 8, 3), "f4")
+    layout[:] = h5py.VirtualSource(str(other), "data", (20, 8, 3))
+    file.create_virtual_dataset("data", layout)
+
+
+def nothing(file: h5py.File, other: Path) -> None:
+    pass
+
+
+def group(file: h5py.File, other: Path) -> None:
+    file.create_group("data")
+
+
+def words(file: h5py.File, other: Path) -> None:
+    file["data"] = np.array([["a", "b", "c"]] * 20, dtype=h5py.string_dtype())
+
+
+def unpack_twice(file: h5py.File, other: Path) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((20, 8, 3))
+    for _ in range(2):
+        properties.set_deflate(9)
+    space = h5py.h5s.create_simple((20, 8, 3))
+    h5py.h5d.create(file.id, b"data", h5py.h5t.IEEE_F32LE, space, properties)
+
+
+def pack_too_much(file: h5py.File, other: Path) -> None:
+    data = file.create_dataset("data", (20, 8, 3), "f4", chunks=(20, 8, 3), compression="gzip")
+    data.id.write_direct_chunk((0, 0, 0), zlib.compress(bytes(10**5)))
+
+
+def one_huge_chunk(file: h5py.File, other: Path) -> None:
+    shape, chunks = (20, 8, 3), (2**24, 8, 3)
+    file.create_dataset("data", shape, "f4", chunks=chunks, maxshape=(None, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (link_out, r"'data' is a link \(ExternalLink\); write the array itself"),
+        (link_within, r"'data' is a link \(SoftLink\); write the array itself"),
+        (store_outside, "'data' is an external dataset, whose numbers are in other files"),
+        (gather, "'data' is a virtual dataset, whose numbers are in other files"),
+        (nothing, "'data' is not there"),
+        (group, "'data' must be a dataset, but it is a Group"),
+        (words, "points must be numbers and labels whole numbers, but 'data' is object"),
+        (unpack_twice, r"packed by the HDF5 filters \[1, 1\], but gzip or lzf, .* each once"),
+        (pack_too_much, "a chunk of /data has 1,920 bytes by its shape, and unpacks to more"),
+        (one_huge_chunk, "says that it holds 1,610,612,"),
+    ],
+)
+def test_only_numbers_of_the_file_itself_are_read_and_no_more_than_it_says(
+    tmp_path: Path, write: Callable[[h5py.File, Path], None], message: str
+) -> None:
+    folder = write_folder(tmp_path / "clouds")
+    with h5py.File(folder / "ply_data_train0.h5", "a") as file:
+        del file["data"]
+        write(file, secret(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        load_clouds(folder)
+
+
+def test_points_are_the_same_however_they_are_packed(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "clouds")
+    plain = load_clouds(folder)
+    for packing in ({"compression": "gzip", "shuffle": True}, {"compression": "lzf"}):
+        with h5py.File(folder / "ply_data_train0.h5", "a") as file:
+            points = file["data"][:]
+            del file["data"]
+            file.create_dataset(
+                "data",
+                data=points,
+                chunks=(3, 8, 3),
+                maxshape=(None, 8, 3),
+                fletcher32=True,
+                **packing,
+            )
+        assert torch.equal(load_clouds(folder).points, plain.points)
 
 
 def test_a_mesh_is_sampled_by_area(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from jlgcn.data.corrupt import drop_labels
 from jlgcn.data.files import data_root
 
 _MESHES = (".off", ".obj", ".ply")
-_ARRAYS = ("data", "label")
 
-# What h5py raises for files that are damaged, or hold something else.
-_NOT_HDF5 = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError)
+# What h5py and zlib raise for files that are damaged, or hold something else.
+_NOT_HDF5 = (
+    *(OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError),
+    zlib.error,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,16 +262,18 @@ def _read_hdf5(
     digest.update(path.read_bytes())
     try:
         with h5py.File(path, "r") as file:
-            claimed = sum(file[name].size * file[name].dtype.itemsize for name in _ARRAYS)
+            arrays = [_own_array(h5py, file, "data", "fiu"), _own_array(h5py, file, "label", "iu")]
+            # HDF5 holds a chunk whole, and numbers become float32 and int64.
+            claimed = sum(
+                max(array.size, math.prod(array.chunks or ())) * max(array.dtype.itemsize, width)
+                for array, width in zip(arrays, (4, 8), strict=True)
+            )
             check_unpacked(path, claimed, "write it without compression if it is meant")
-            data, label = (np.asarray(file[name]) for name in _ARRAYS)
+            for array in arrays:
+                _check_chunks(h5py, array, path.stat().st_size)
+            data, label = (np.asarray(array) for array in arrays)
     except _NOT_HDF5 as problem:
         raise ValueError(f"{path} is not a file of clouds ({problem}); get it again") from None
-    if data.dtype.kind not in "fiu" or label.dtype.kind not in "iu":
-        raise ValueError(
-            f"{path} must have points of numbers and labels of whole numbers, but they are "
-            f"{data.dtype} and {label.dtype}; get it again"
-        )
     if data.ndim != 3 or data.shape[-1] != 3 or label.size != len(data):
         raise ValueError(
             f"{path} must have data (clouds, points, 3) and a label for each, but they are "
@@ -277,3 +282,56 @@ def _read_hdf5(
     points = torch.from_numpy(data.astype(np.float32))
     check_finite(points, f"points of {path}", "leave out this cloud, or get the file again")
     return points, torch.from_numpy(label.reshape(-1).astype(np.int64))
+
+
+def _own_array(h5py: Any, file: Any, name: str, kinds: str) -> Any:  # noqa: ANN401
+    """Return a dataset stored in the file itself; HDF5 would follow links into other files."""
+    link = file.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        where = "is not there" if link is None else f"is a link ({type(link).__name__})"
+        raise ValueError(f"{name!r} {where}; write the array itself under this name")
+    array = file[name]
+    if not isinstance(array, h5py.Dataset):
+        raise ValueError(f"{name!r} must be a dataset, but it is a {type(array).__name__}")
+    for is_elsewhere, kind in ((array.is_virtual, "a virtual"), (array.external, "an external")):
+        if is_elsewhere:
+            raise ValueError(
+                f"{name!r} is {kind} dataset, whose numbers are in other files; write them into "
+                "this one"
+            )
+    if array.dtype.kind not in kinds:
+        raise ValueError(
+            "points must be numbers and labels whole numbers, but "
+            f"{name!r} is {array.dtype}; write float32 and int64"
+        )
+    return array
+
+
+def _check_chunks(h5py: Any, array: Any, file_bytes: int) -> None:  # noqa: ANN401
+    """Raise if a chunk is longer than the dataset says: HDF5 unpacks whatever is stored."""
+    properties = array.id.get_create_plist()
+    filters = [properties.get_filter(index)[0] for index in range(properties.get_nfilters())]
+    z = h5py.h5z
+    known = {z.FILTER_SHUFFLE, z.FILTER_DEFLATE, z.FILTER_LZF, z.FILTER_FLETCHER32}
+    if len(set(filters)) < len(filters) or not known.issuperset(filters):
+        raise ValueError(
+            f"{array.name} is packed by the HDF5 filters {filters}, but gzip or lzf, shuffle and "
+            "fletcher32 are read, each once; write it with gzip, or unpacked"
+        )
+    if z.FILTER_DEFLATE not in filters:
+        return  # lzf grows less than 100-fold
+    was_skipped = 1 << filters.index(z.FILTER_DEFLATE)
+    longest = math.prod(array.chunks) * array.dtype.itemsize + 4  # with a checksum
+    chunks: list[Any] = []
+    array.id.chunk_iter(chunks.append)
+    for chunk in chunks:
+        if chunk.size > file_bytes:
+            raise ValueError(f"a chunk of {array.name} is longer than the file")
+        if chunk.filter_mask & was_skipped:
+            continue
+        _, packed = array.id.read_direct_chunk(chunk.chunk_offset)
+        if len(zlib.decompressobj().decompress(packed, longest + 1)) > longest:
+            raise ValueError(
+                f"a chunk of {array.name} has {longest - 4:,} bytes by its shape, and unpacks to "
+                "more"
+            )
