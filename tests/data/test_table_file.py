@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import bz2
+import gzip
 import logging
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,8 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra table")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra table")
 
-from jlgcn.data.table_file import read_edges, read_table  # noqa: E402
+from jlgcn.data.parquet_pages import unpacked_bytes  # noqa: E402
+from jlgcn.data.table_file import column_names, read_edges, read_table  # noqa: E402
 
 PEOPLE = """name,age,member,kind,note
 ann,31,true,red,hello
@@ -129,3 +134,210 @@ def test_edges_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     path.write_text("from,to,weight\na,a,-1\n")
     with pytest.raises(ValueError, match="must be finite and not negative"):
         read_edges(path, ["a"])
+
+
+def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:  # noqa: ANN401
+    parquet.write_table(pyarrow.table(columns), path, **options)
+    return path
+
+
+def varied_columns(num_rows: int) -> dict[str, Any]:
+    chance = np.random.default_rng(0)
+    is_missing = chance.random(num_rows) < 0.1
+    return {
+        "name": [f"row {index}" for index in range(num_rows)],
+        "wide": chance.normal(size=num_rows),
+        "narrow": chance.normal(size=num_rows).astype(np.float32),
+        "whole": pyarrow.array(chance.integers(0, 9, num_rows), mask=is_missing),
+        "flag": chance.random(num_rows) < 0.5,
+        "kind": pyarrow.array(chance.choice(["red", "blue", ""], num_rows), mask=is_missing),
+    }
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_dictionary": False, "column_encoding": {"whole": "DELTA_BINARY_PACKED"}},
+        {"row_group_size": 300, "write_page_checksum": True, "max_rows_per_page": 100},
+    ],
+)
+def test_a_parquet_file_is_read_the_same_however_it_is_packed(
+    version: str, compression: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    columns = varied_columns(1000)
+    path = write_parquet(
+        tmp_path / "t.parquet",
+        columns,
+        data_page_version=version,
+        compression=compression,
+        **options,
+    )
+    table = read_table(path, id_column="name", label_column="kind")
+    assert table.ids == columns["name"]
+    assert table.labels == [kind or None for kind in columns["kind"].to_pylist()]
+    whole = [np.nan if value is None else value for value in columns["whole"].to_pylist()]
+    expected = np.stack([columns["wide"], columns["narrow"], whole, columns["flag"]], axis=1)
+    np.testing.assert_array_equal(table.x, expected.astype(np.float32))
+    found = parquet.read_metadata(path)
+    groups = [found.row_group(index) for index in range(found.num_row_groups)]
+    chunks = {index: [group.column(index) for group in groups] for index in range(6)}
+    for index, unpacked in unpacked_bytes(path, chunks).items():
+        in_footer = sum(chunk.total_uncompressed_size for chunk in chunks[index])
+        assert 0 < in_footer - unpacked < 500 * len(groups)  # the headers of pages
+
+
+def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    columns = {"a": [1, 2], "b": ["x" * 5000, "y" * 5000], "c": [0.5, 1.5], "weight": [1.0, 2.0]}
+    path = write_parquet(tmp_path / "t.parquet", columns, compression="none", use_dictionary=False)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"x" * 5000, b"\xff" * 5000))  # which is no text
+    assert column_names(path) == ["a", "b", "c", "weight"]
+    assert read_table(path, drop=["b"]).x.tolist() == [[1, 0.5, 1], [2, 1.5, 2]]
+    edges = write_parquet(tmp_path / "e.parquet", {"from": [1], "to": [2], "note": [[1, 2]]})
+    assert read_edges(edges, ["1", "2"]).edge_index.tolist() == [[0], [1]]
+    csv = tmp_path / "t.csv"
+    csv.write_bytes(b"a,b,weight\n1,2,x\n")
+    assert read_table(csv, drop=["weight"]).feature_names == ["a", "b"]
+
+
+def test_the_header_of_a_csv_file_is_read_without_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,2\n" * 10**6 + "3\n")
+    assert column_names(path) == ["a", "b"]
+    with pytest.raises(ValueError, match="cannot be read as CSV"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst", "lz4"])
+def test_a_compressed_csv_file_is_the_same(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"people.csv.{ending}"
+    with pyarrow.output_stream(path) as stream:
+        stream.write(PEOPLE.encode())
+    table = read_table(path, id_column="name", label_column="kind", drop=["note"])
+    assert table.x.tolist() == [[31, 1], [28.5, 0], [40, 1]]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="cannot be read as CSV"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "pack", "block"),
+    [
+        ("gz", gzip.compress, b"1,2\n" * 2**20),
+        ("bz2", bz2.compress, b"1,2\n" + b"0" * 2**20),
+    ],
+)
+def test_a_csv_file_that_unpacks_to_very_much_is_refused(
+    ending: str, pack: Callable[[bytes], bytes], block: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / f"bomb.csv.{ending}"
+    path.write_bytes(pack(b"a,b\n1,2\n") + pack(block) * 100)
+    with pytest.raises(
+        ValueError, match=r"bomb\.csv.* bytes and says that it holds.*unpack it fir"
+    ):
+        read_table(path, drop=["b"])
+
+
+def test_a_long_text_of_many_rows_is_there_once(tmp_path: Path) -> None:
+    text = "x" * 10**6
+    packed = pyarrow.DictionaryArray.from_arrays([0] * 300, [text])
+    columns = {"a": range(300), "b": [0.5] * 300, "long": packed}
+    path = write_parquet(tmp_path / "t.parquet", columns, store_schema=False)
+    labels = read_table(path, id_column="a", label_column="long").labels
+    assert labels is not None
+    assert labels[0] == text
+    assert all(label is labels[0] for label in labels)
+    for id_column, message in (
+        ("a", r"'long' of t\.parquet holds string, such as 'x{40}';"),
+        ("long", r"rows 0 and 1 of t\.parquet are both called 'x{40}';"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_table(path, id_column=id_column)
+
+
+def test_a_parquet_file_of_very_many_rows_is_refused() -> None:
+    path = Path(__file__).parents[1] / "fuzz/corpus/many_rows.parquet"
+    assert column_names(path) == ["a"]
+    with pytest.raises(
+        ValueError, match=r"has 841 bytes and says that it holds 81,600,\d\d\d,\d\d\d"
+    ):
+        read_table(path)
+
+
+def test_a_footer_that_says_less_than_the_pages_do_is_not_believed(tmp_path: Path) -> None:
+    path = write_parquet(
+        tmp_path / "t.parquet",
+        {"a": [1], "b": ["x" * 3 * 10**7]},
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    said = parquet.read_metadata(path).row_group(0).column(1).total_uncompressed_size
+    content = path.read_bytes()
+    number = varint(2 * said)
+    assert content.count(number) == 1
+    path.write_bytes(content.replace(number, b"\x80" * (len(number) - 1) + b"\0"))
+    assert parquet.read_metadata(path).row_group(0).column(1).total_uncompressed_size == 0
+    with pytest.raises(
+        ValueError, match=r"t\.parquet has [\d,]+ bytes and says that it holds 300,"
+    ):
+        read_table(path, id_column="b")
+
+
+def varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number % 128 + 128)
+        number //= 128
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "message"),
+    [
+        ([[1, 2], [3]], {}, r"'b' of t\.parquet holds list<.*neither a number nor a text"),
+        ([{"c": 1}, {"c": 2}], {}, r"'b' of t\.parquet holds struct<.*leave it out"),
+        (
+            ["x", "y"],
+            {"use_dictionary": False, "column_encoding": {"b": "DELTA_BYTE_ARRAY"}},
+            r"cannot be read as Parquet \(column 'b' has the encoding DELTA_BYTE_ARRAY",
+        ),
+        (
+            ["x", "y"],
+            {"use_dictionary": False, "column_encoding": {"b": "DELTA_LENGTH_BYTE_ARRAY"}},
+            "use PLAIN or dictionary encoding",
+        ),
+    ],
+)
+def test_parquet_columns_whose_size_cannot_be_known_are_refused(
+    column: list[Any], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a": [1, 2], "b": column}, **options)
+    with pytest.raises(ValueError, match=message):
+        read_table(path, label_column="b")
+    assert len(read_table(path, drop=["b"]).ids) == 2
+
+
+def test_decimals_are_numbers(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a": [Decimal("1.5"), Decimal("-2.25")]})
+    assert read_table(path).x.tolist() == [[1.5], [-2.25]]
+
+
+def test_columns_are_told_apart_by_their_whole_name(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a.b": [1, 2], "a": [3, 4], "a.c": ["x", "y"]})
+    assert read_table(path, drop=["a.b", "a.c"]).x.tolist() == [[3], [4]]
+    assert read_table(path, drop=["a", "a.c"]).x.tolist() == [[1], [2]]
+
+
+def test_pages_that_overlap_or_are_cut_off_are_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a": list(range(1000))}, use_dictionary=False)
+    chunk = parquet.read_metadata(path).row_group(0).column(0)
+    with pytest.raises(ValueError, match=r"its columns have [\d,]+ bytes, more than the file"):
+        unpacked_bytes(path, {0: [chunk] * 3})
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\x19" + content[5:])  # a list instead of a number
+    with pytest.raises(ValueError, match=r"as Parquet \(a page header has a field of kind 9\)"):
+        read_table(path)
