@@ -91,7 +91,10 @@ def _checkpoint(path: Path) -> object:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state.json").write_bytes(document)
     (folder / "tensors.safetensors").write_bytes(tensors)
-    return load_checkpoint(folder.parent)
+    found = load_checkpoint(folder.parent)
+    if found is None:
+        raise ValueError("the checkpoint is damaged, as its log says")
+    return found
 
 
 def _setting(path: Path) -> object:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import signed
 from tests.fuzz.readers import TARGETS, changed, fuzz, inputs, read
 
 
@@ -33,3 +34,11 @@ def test_an_accident_changes_something() -> None:
 
     chance = random.Random(0)
     assert any(changed(b"abc", b"xyz", chance) != b"abc" for _ in range(9))
+
+
+@pytest.mark.parametrize("kind", signed.USES)
+def test_what_was_signed_again_after_a_change_is_refused_or_harmless(kind: str) -> None:
+    counts = signed.fuzz(kind, 6.0, 0)
+    assert counts["refused"] > 0
+    assert counts["read"] > 0
+    assert counts["crashes"] == counts["slow"] == counts["stopped by a hash"] == 0

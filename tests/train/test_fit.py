@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from jlgcn.nn import JLGCN
 from jlgcn.nn.baselines import MLP
 from jlgcn.ops import SparseFeatures
 from jlgcn.recipes.sealed_test import seal
-from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint
+from jlgcn.train import FitResult, TrainConfig, fit, load_checkpoint, save_checkpoint
 from jlgcn.train.loop import Best
 from tests.processes import run_processes
 from tests.train.node_worker import history
@@ -154,6 +156,32 @@ def test_sparse_features_are_for_baselines() -> None:
         fit(lambda: JLGCN(x.shape[1], 4, 2), data, x, data.graph(), config, seed=0)
     _, result = fit(lambda: MLP(x.shape[1], 2), data, x, data.graph(), config, seed=0)
     assert result.best_epoch == 0
+
+
+def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Path) -> None:
+    train_small(0, 3, tmp_path)
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    tensors, state = found
+    name = next(name for name in tensors if name.startswith("adam/0/exp_avg"))
+
+    def refuses(match: str, **changes: Any) -> None:  # noqa: ANN401
+        of_state = {key: value for key, value in changes.items() if key in state}
+        of_tensors = {key: value for key, value in changes.items() if key not in state}
+        shutil.rmtree(tmp_path)
+        save_checkpoint(tmp_path, 3, tensors | of_tensors, state | of_state)
+        with pytest.raises(ValueError, match=f"is not one of this network.*{match}.*begin anew"):
+            train_small(0, 3, tmp_path)
+
+    refuses("epoch must be a whole number from 0", epoch="2")
+    refuses("best lacks fields", best={})
+    refuses("seconds must be a number", seconds=float("nan"))
+    refuses(r"history\[0\] must be text", history=[3])
+    refuses("history is torch.float64 of shape", epoch=1)
+    refuses("unknown ones: more", more=torch.zeros(1))
+    refuses(f"{name} is torch.float32 of shape", **{name: torch.zeros(1)})
+    refuses(f"{name} must be finite", **{name: tensors[name] / 0})
+    refuses("mt19937", random=torch.zeros_like(tensors["random"]))
 
 
 def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:

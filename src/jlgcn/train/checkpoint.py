@@ -20,8 +20,15 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from jlgcn._files import locked, new_folder, remove_folder, remove_leftovers, write_file
-from jlgcn.data.files import hash_of_file, read_json, sha256_of
+from jlgcn._files import (
+    locked,
+    new_folder,
+    read_file,
+    remove_folder,
+    remove_leftovers,
+    write_file,
+)
+from jlgcn.data.files import read_json, sha256_of
 from jlgcn.train.environment import versions
 
 logger = logging.getLogger(__name__)
@@ -147,12 +154,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     own = document.pop("sha256", None)
     if own != _own_hash(document):
         raise ValueError(f"{_STATE} does not have its hash")
-    if hash_of_file(path / _TENSORS) != document["files"][_TENSORS]:
+    content = read_file(path / _TENSORS)
+    if sha256_of(content) != document["files"][_TENSORS]:
         raise ValueError("the tensors do not have their hash")
     state = document["state"]
     if not isinstance(state, dict):
         raise TypeError("its state is no object")
-    return safetensors.torch.load((path / _TENSORS).read_bytes()), state
+    return safetensors.torch.load(content), state
 
 
 def _own_hash(document: dict[str, Any]) -> str:

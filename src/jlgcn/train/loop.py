@@ -15,9 +15,29 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from jlgcn._checks import check_finite
+from jlgcn._schema import list_of, real, record, text, whole
 from jlgcn.train.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.train.distributed import process_group
 from jlgcn.train.interrupt import GraceExpired, deferred_interruption
+
+# What a checkpoint says beside its tensors; of which run it is, is compared as a whole.
+_STATE = record(
+    {
+        "identity": lambda value, where: value,
+        "epoch": whole(0, 10**9),
+        "batch": whole(0, 0),
+        "best": record(
+            {
+                "epoch": whole(-1, 10**9),
+                "val_accuracy": real(-1, 1),
+                "val_loss": real(-math.inf, math.inf),
+            }
+        ),
+        "seconds": real(0, 1e12),
+        "history": list_of(text(100), 100),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -144,11 +164,20 @@ class Run:
         if found is None:
             return
         tensors, state = found
-        if state["identity"] != identity:
+        if state.get("identity") != identity:
             raise ValueError(
                 f"the checkpoints in {folder} are of another run (other configuration, seed or "
                 "data); choose another folder, or delete them to begin anew"
             )
+        try:
+            _STATE(state, "")
+            self._check(tensors, state)
+            torch.set_rng_state(tensors["random"])
+        except (ValueError, RuntimeError, TypeError) as error:  # of the random state, the last two
+            raise ValueError(
+                f"the newest checkpoint in {folder} is not one of this network ({error}); delete "
+                "the folder to begin anew"
+            ) from None
         self.model.load_state_dict(_below(tensors, "model/"))
         self.best_state = _below(tensors, "best/")
         moments: dict[int, dict[str, Tensor]] = {}
@@ -157,11 +186,39 @@ class Run:
             moments.setdefault(int(index), {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        torch.set_rng_state(tensors["random"])
         self.epoch = state["epoch"]
         self.best = Best(**state["best"])
-        self.history = _history(tensors, state["history"])
+        columns = state["history"]
+        self.history = [
+            {name: int(v) if name == "epoch" else v for name, v in zip(columns, row, strict=True)}
+            for row in tensors["history"].tolist()
+        ]
         self.seconds = state["seconds"]
+
+    def _check(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Raise unless tensors are those of a snapshot, of the shapes that this network has."""
+        wanted = {f"model/{name}": t for name, t in self.model.state_dict().items()}
+        if state["best"]["epoch"] >= 0:
+            wanted |= {f"best/{name}": t for name, t in self.model.state_dict().items()}
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for index, parameter in enumerate(parameters if state["epoch"] > 0 else []):
+            if f"adam/{index}/step" in tensors:  # not of one that has had no gradient yet
+                wanted |= {f"adam/{index}/{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
+                wanted[f"adam/{index}/step"] = torch.tensor(0.0)
+        wanted["history"] = torch.empty(state["epoch"], len(state["history"]), dtype=torch.float64)
+        wanted["random"] = torch.get_rng_state()
+        if tensors.keys() != wanted.keys():
+            names = ", ".join(sorted(tensors.keys() ^ wanted.keys())[:5])
+            raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
+        for name, expected in wanted.items():
+            tensor = tensors[name]
+            if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+                raise ValueError(
+                    f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not "
+                    f"{expected.dtype} of shape {tuple(expected.shape)}"
+                )
+            if name != "history":  # whose losses may be infinite
+                check_finite(tensor, name, "begin anew")
 
 
 def run_epochs(
@@ -231,16 +288,6 @@ def run_epochs(
                 interruption.raise_it()
     if checkpoints is not None and snapshot is not None:
         snapshot.save(checkpoints)
-
-
-def _history(tensors: dict[str, Tensor], columns: Any) -> list[dict[str, float]]:  # noqa: ANN401
-    if "history" not in tensors:  # it was a list of rows once
-        rows: list[dict[str, float]] = columns
-        return rows
-    return [
-        {name: int(v) if name == "epoch" else v for name, v in zip(columns, row, strict=True)}
-        for row in tensors["history"].tolist()
-    ]
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
