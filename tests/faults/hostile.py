@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import io
 import json
@@ -12,14 +14,19 @@ import shutil
 import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.csv  # before anything is measured
 import safetensors.torch
+import scipy.sparse
 import torch
+from pyarrow import parquet
 
 from jlgcn import JLGCNClassifier
 from jlgcn._files import LOCK
@@ -229,7 +236,86 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
     )
     (folder / "table.parquet").write_bytes(b"PAR1" + bytes(100) + b"\xff\xff\xff\x7fPAR1")
     files["a Parquet file of two gigabytes of footer"] = (read_table, folder / "table.parquet")
+    return files | bombs(folder)
+
+
+def bombs(folder: Path) -> dict[str, tuple[Callable[[Path], object], Path]]:
+    """Write small files that unpack to gigabytes, and return who shall read which."""
+    files: dict[str, tuple[Callable[[Path], object], Path]] = {}
+    path = folder / "text.parquet"
+    write_long_text(path)
+    files["a Parquet file of 3.5 GB of text as a feature"] = (read_table, path)
+    files["a Parquet file of 3.5 GB of text as ids"] = (
+        lambda p: read_table(p, id_column="text"),
+        path,
+    )
+    path = Path(__file__).parents[1] / "fuzz/corpus/many_rows.parquet"
+    files["a Parquet file of 300 million rows"] = (read_table, path)
+    path = folder / "page.parquet"
+    column = pyarrow.table({"text": ["x" * 2**28]})
+    parquet.write_table(column, path, compression="zstd", use_dictionary=False)
+    files["a Parquet file of a page of 256 MB"] = (read_table, path)
+    del column
+    digits = b"1," + b"0" * (MEGABYTE // 4) + b"\n"
+    for name, pack, block in (
+        ("rows.csv.gz", gzip.compress, b"1,2\n" * (MEGABYTE // 4)),
+        ("digits.csv.gz", gzip.compress, digits),
+        ("digits.csv.bz2", bz2.compress, digits),
+    ):
+        packed = pack(b"a,b\n") + pack(block) * (600 * MEGABYTE // len(block))
+        (folder / name).write_bytes(packed)
+        files[f"600 MB in {name}"] = (read_table, folder / name)
+    path = folder / "shape.npz"
+    arrays = {
+        "edge_index": np.array([[0], [1]]),
+        "y": np.array([0, 1, 0, 1]),
+        "x_indptr": np.array([0, 1, 1, 1, 1]),
+        "x_indices": np.array([0]),
+        "x_data": np.array([1.0]),
+        "x_shape": np.array([4, 6 * 10**8]),
+    }
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    files["an NPZ file of 4 rows of 600 million features"] = (load_npz, path)
+    path = folder / "narrow.npz"
+    arrays |= {"edge_index": np.zeros((2, 5 * 10**7), np.int8), "x_shape": np.array([4, 1])}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    files["an NPZ file of 50 million edges of a byte"] = (load_npz, path)
+    path = folder / "packed"
+    path.mkdir()
+    with h5py.File(path / "a.h5", "w") as file:
+        data = file.create_dataset("data", (4, 8, 3), "f4", chunks=(4, 8, 3), compression="gzip")
+        packer = zlib.compressobj()
+        first, again = (
+            packer.compress(bytes(MEGABYTE)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+        )
+        data.id.write_direct_chunk((0, 0, 0), first + 599 * again)
+        file["label"] = np.zeros((4, 1), np.int64)
+    for part in ("train", "test"):
+        (path / f"{part}_files.txt").write_text("a.h5\n")
+    files["an HDF5 file of a chunk of 600 MB"] = (load_clouds, path)
     return files
+
+
+def write_long_text(path: Path) -> None:
+    """Write a Parquet file of 3,500 rows that all have one text, a million characters long."""
+    text = pyarrow.DictionaryArray.from_arrays([0] * 3500, ["x" * 10**6])
+    table = pyarrow.table({"text": text, "a": [0.5] * 3500})
+    parquet.write_table(table, path, compression="zstd", store_schema=False)
+
+
+def try_large(folder: Path, answer: Path) -> None:
+    """Do what may be done although it once took gigabytes, and write what came of it."""
+    write_long_text(folder / "text.parquet")
+    x = scipy.sparse.random_array(
+        (40, 10**6), density=1e-4, format="csr", dtype=np.float32, rng=np.random.default_rng(0)
+    )
+    y = np.where(np.arange(40) < 20, np.arange(40) % 2, -1)
+    JLGCNClassifier().fit(x[:, :2000], y)  # so that all code is there
+    results = {
+        "label": attempt(lambda p: read_table(p, label_column="text"), folder / "text.parquet"),
+        "fit": attempt(lambda p: JLGCNClassifier().fit(x, y), folder),
+    }
+    answer.write_text(json.dumps(results))
 
 
 def try_hostile(folder: Path, answer: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.figures import record
 from tests.faults.forks import forked, wait
-from tests.faults.hostile import MEGABYTE, try_hostile, try_mutants
+from tests.faults.hostile import MEGABYTE, try_hostile, try_large, try_mutants
 
 
 def tried_mutants(folder: Path, number: int) -> list[dict[str, Any]]:
@@ -43,13 +43,23 @@ def test_hostile_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
     with forked(try_hostile, tmp_path, tmp_path / "answer") as process:
         assert wait(process, 300) == 0, "a hostile file ended the process"
     answer = json.loads((tmp_path / "answer").read_text())
-    assert len(answer["files"]) >= 20
+    assert len(answer["files"]) >= 30
     assert not answer["code was run"]
     record("hostile", summary(list(answer["files"].values())) | {"code run": 0})
     for name, result in answer["files"].items():
         assert result["outcome"] == "refused", (name, result)
         assert result["seconds"] < 5, (name, result)
         assert result["extra bytes"] < result["bytes"] + 200 * MEGABYTE, (name, result)
+
+
+def test_few_rows_of_many_features_and_long_labels_take_little_memory(tmp_path: Path) -> None:
+    with forked(try_large, tmp_path, tmp_path / "answer") as process:
+        assert wait(process, 300) == 0, "it took too much"
+    answer = json.loads((tmp_path / "answer").read_text())
+    assert [result["outcome"] for result in answer.values()] == ["read", "read"]
+    assert answer["label"]["extra bytes"] < 200 * MEGABYTE
+    # The answer itself is large: 40 directions of a million features.
+    assert answer["fit"]["extra bytes"] < 40 * 10**6 * 4 + 200 * MEGABYTE
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
