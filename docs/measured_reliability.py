@@ -107,6 +107,27 @@ _RELIABILITY: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("hostile files refused, nothing run", "all, 5 s, 200 MB", "hostile", _refused),
     ("crashes of readers under fuzzing", "0 in an hour", "fuzz", _fuzzed),
     (
+        "crashes, or NaN, of models and checkpoints that were changed and signed again",
+        "0 in 10,000 inputs",
+        "fuzz_signed",
+        _fuzzed,
+    ),
+    (
+        "loads of a model that two processes save into one folder meanwhile",
+        "all",
+        "saves",
+        lambda found: (
+            f"{found['loads'] - found['failed']:,} of {found['loads']:,}, beside "
+            f"{found['saves']} saves"
+        ),
+    ),
+    (
+        "kill -9 while a model is saved again: one loads",
+        "50 of 50",
+        "killed_saves",
+        lambda found: f"{found['loadable']} of {found['kills']}",
+    ),
+    (
         "runs of one seed with the same bits",
         "20 of 20",
         "determinism",

@@ -31,6 +31,7 @@ import torch
 
 from jlgcn import JLGCNClassifier
 from jlgcn.train import load_checkpoint
+from jlgcn.train.environment import versions
 from tests.fuzz.readers import CORPUS, REFUSALS, SLOW_SECONDS, changed
 from tests.train.small import train_small
 
@@ -226,7 +227,11 @@ def main() -> None:
     arguments = parser.parse_args()
     seconds = 60 * arguments.minutes / len(USES)
     counts = {kind: fuzz(kind, seconds, arguments.seed, arguments.crashes) for kind in USES}
-    document = {"minutes": arguments.minutes, "seed": arguments.seed, "counts": counts}
+    document = {
+        "settings": {"seed": arguments.seed},
+        "results": {"minutes": arguments.minutes, "counts": counts},
+        "environment": versions(),
+    }
     text = json.dumps(document, indent=2)
     print(text)
     if arguments.json is not None:
