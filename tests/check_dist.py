@@ -14,7 +14,7 @@ from pathlib import Path
 IN_SDIST = {
     *("src", "tests", "benchmarks", "examples", "docs", "pyproject.toml", "PKG-INFO", ".gitignore"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "CITATION.cff"),
-    "requirements-lock.txt",
+    *("requirements-lock.txt", "requirements-tools.txt"),
 }
 MAX_BYTES = 2_000_000
 

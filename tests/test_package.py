@@ -18,6 +18,7 @@ import jlgcn.scale
 from jlgcn._optional import require
 
 PACKAGE = Path(jlgcn.__file__).parent
+ROOT = Path(__file__).parents[1]
 
 #: A part may import only what stands before it.
 LAYERS = (
@@ -209,13 +210,45 @@ def test_the_check_of_writers_lets_others_pass(code: str) -> None:
     assert not any(writes_a_file(call) for call in calls - calls_within_replacing(tree))
 
 
-def test_the_lock_has_a_hash_for_everything_and_names_no_index() -> None:
-    text = (PACKAGE.parents[1] / "requirements-lock.txt").read_text()
+@pytest.mark.parametrize(("name", "least"), [("lock", 100), ("tools", 50)])
+def test_a_lock_has_hashes_for_everything_and_names_no_index(name: str, least: int) -> None:
+    text = (ROOT / f"requirements-{name}.txt").read_text()
     lines = [line for line in text.replace("\\\n", "").splitlines() if not line.startswith("#")]
-    assert len(lines) > 50
+    assert len(lines) > least
     for line in lines:
-        assert re.fullmatch(r"[a-z0-9.-]+==\S+ +--hash=sha256:[0-9a-f]{64}", line), line
-        assert not line.startswith(("torch==", "nvidia-", "triton"))
+        assert re.fullmatch(
+            r"[a-z0-9.-]+==\S+( ; [^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+", line
+        ), line
+        assert not line.startswith(("torch==", "nvidia-", "cuda-", "triton"))
+    assert "://" not in text
+
+
+def test_the_lock_is_one_for_all_platforms() -> None:
+    text = (ROOT / "requirements-lock.txt").read_text().replace("\\\n", "")
+    (numpy,) = re.findall("^numpy==.*", text, re.MULTILINE)
+    assert numpy.count("--hash=") > 20  # wheels of Linux, macOS and Windows, and of each Python
+    assert re.search("^colorama==.*sys_platform == 'win32'", text, re.MULTILINE)
+
+
+def test_everything_that_a_workflow_installs_has_a_hash_but_pytorch() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text().replace("\\\n", "")
+        installs = re.findall(r"pip\"? install (.*)", text)
+        for arguments in installs:
+            is_hashed = "--require-hashes -r" in re.sub(" +", " ", arguments)
+            is_own = re.fullmatch(
+                r"--quiet --no-deps (--no-build-isolation \.|dist/\*\.whl)", arguments
+            )
+            assert is_hashed or is_own or arguments.endswith("--no-deps torch==2.13.0"), arguments
+        for action in re.findall(r"uses: (.*)", text):
+            assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\S+", action), action
+    assert 'JLGCN_LOCKED: "1"' in (ROOT / ".github/workflows/tests.yml").read_text()
+
+
+def test_a_job_that_may_write_runs_no_code_of_the_site() -> None:
+    _, deploy = (ROOT / ".github/workflows/docs.yml").read_text().split("\n  deploy:\n")
+    assert "contents: write" in deploy
+    assert not re.search("python|pip|sphinx|checkout", deploy)
 
 
 def test_only_the_command_line_prints() -> None:
