@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import re
@@ -82,6 +83,18 @@ def test_a_folder_has_one_writer_at_a_time_and_a_dead_one_gives_way(tmp_path: Pa
     holder.join()
     with locked(tmp_path, seconds=5.0):
         assert (tmp_path / LOCK).exists()
+
+
+def test_a_filesystem_without_locks_is_written_to_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with locked(tmp_path):
+        pass
+    assert "this filesystem has no locks" in caplog.text
 
 
 def test_leftovers_of_a_killed_writer_go_and_other_files_stay(tmp_path: Path) -> None:

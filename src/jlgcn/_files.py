@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 import secrets
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
+
+logger = logging.getLogger(__name__)
 
 LOCK = ".jlgcn.lock"
 
@@ -220,4 +224,9 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # Some shared filesystems have no locks. One writer is safe there, and usual.
+        logger.warning("this filesystem has no locks; let one process at a time write to a folder")
     return True
