@@ -486,7 +486,7 @@ CASES = [
             Try(
                 "command line",
                 lambda f: huge(10**2, lambda: fit_command(f, parquet(f)))(f),
-                "table.parquet needs .*; a file of some of its rows or columns",
+                "table.parquet holds .* of memory are free; take a part of it",
             ),
         ],
     ),

@@ -7,7 +7,10 @@ import pytest
 
 from tests.check_dist import check_wheel
 
-WHEEL = ("jlgcn/__init__.py", "jlgcn/py.typed", "jlgcn-1.dist-info/licenses/LICENSE")
+WHEEL = (
+    *("jlgcn/__init__.py", "jlgcn/py.typed", "jlgcn-1.dist-info/licenses/LICENSE"),
+    *("jlgcn/report/templates/layout.html", "jlgcn/report/page.css"),
+)
 
 
 def write(path: Path, *names: str) -> Path:
