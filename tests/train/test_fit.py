@@ -181,6 +181,8 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Pat
     refuses("unknown ones: more", more=torch.zeros(1))
     refuses(f"{name} is torch.float32 of shape", **{name: torch.zeros(1)})
     refuses(f"{name} must be finite", **{name: tensors[name] / 0})
+    refuses("adam/0/step is negative", **{"adam/0/step": torch.tensor(-1.0)})
+    refuses("history does not count its epochs", history=["loss", *state["history"][1:]])
     refuses("mt19937", random=torch.zeros_like(tensors["random"]))
 
 

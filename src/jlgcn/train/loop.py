@@ -205,7 +205,8 @@ class Run:
             if f"adam/{index}/step" in tensors:  # not of one that has had no gradient yet
                 wanted |= {f"adam/{index}/{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
                 wanted[f"adam/{index}/step"] = torch.tensor(0.0)
-        wanted["history"] = torch.empty(state["epoch"], len(state["history"]), dtype=torch.float64)
+        size = (state["epoch"], len(state["history"]))
+        wanted["history"] = torch.empty(size, dtype=torch.float64, device="meta")  # takes no memory
         wanted["random"] = torch.get_rng_state()
         if tensors.keys() != wanted.keys():
             names = ", ".join(sorted(tensors.keys() ^ wanted.keys())[:5])
@@ -219,6 +220,14 @@ class Run:
                 )
             if name != "history":  # whose losses may be infinite
                 check_finite(tensor, name, "begin anew")
+            is_moment = name.startswith("adam/")
+            if is_moment and not name.endswith("exp_avg") and bool((tensor < 0).any()):
+                raise ValueError(f"{name} is negative")
+        if state["epoch"] > 0:
+            counted = torch.arange(state["epoch"], dtype=torch.float64)
+            is_first = state["history"][:1] == ["epoch"]
+            if not is_first or not torch.equal(tensors["history"][:, 0], counted):
+                raise ValueError("history does not count its epochs")
 
 
 def run_epochs(
