@@ -5,7 +5,8 @@ fitted with 5 labels a class, drawn three times, and scored on all other rows, s
 
 - *table*: every column to mean 0 and variance 1;
 - *embeddings*: as they are, which is what "none" does, too;
-- *unit*: rows divided by their lengths. This was tried, and is no kind of the scaler.
+- *unit*: rows divided by their lengths. This was tried, and is no kind of the scaler;
+- *words*, where "auto" takes features for them.
 
 A line for every data set, kind and draw goes to one file, and a run goes on where the file ends;
 `--show` prints the means.
@@ -20,6 +21,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -82,18 +84,20 @@ def accuracy(x: np.ndarray, y: np.ndarray, kind: str, draw: int) -> float:
         few[order[y[order] == label][:NUM_LABELS]] = label
     if kind == "unit":
         x = normalize(x)
-    model = JLGCNClassifier(scaler="table" if kind == "table" else "embeddings").fit(x, few)
+    model = JLGCNClassifier(scaler="embeddings" if kind == "unit" else kind).fit(x, few)  # type: ignore[arg-type]
     is_hidden = few == -1
     return float((model.transduction_[is_hidden] == y[is_hidden]).mean())
 
 
-def show(lines: list[dict[str, object]]) -> None:
-    """Print means, the best kind first, and what "auto" takes."""
+def show(lines: list[dict[str, Any]]) -> None:
+    """Print means, and what "auto" takes features for."""
     for name in dict.fromkeys(line["data"] for line in lines):
         own = [line for line in lines if line["data"] == name]
-        means = {k: np.mean([line["accuracy"] for line in own if line["kind"] == k]) for k in KINDS}
-        cells = " | ".join(f"{100 * mean:.1f}" for mean in means.values())
-        print(f"| {name} | {cells} | {own[0]['auto']} |")
+        cells = []
+        for kind in dict.fromkeys(line["kind"] for line in own):
+            found = [line["accuracy"] for line in own if line["kind"] == kind]
+            cells.append(f"{kind} {100 * np.mean(found):.1f}")
+        print(f"{name}: {', '.join(cells)}; auto takes it for {own[0]['auto']}")
 
 
 def main() -> None:
@@ -112,7 +116,8 @@ def main() -> None:
     done = {(line["data"], line["kind"], line["draw"]) for line in lines}
     warnings.simplefilter("ignore")
     for name, x, y in all_data(options.data):
-        for kind in KINDS:
+        auto = FeatureScaler.fit(torch.from_numpy(x)).kind
+        for kind in (*KINDS, *(("words",) if auto == "words" else ())):
             for draw in range(NUM_DRAWS):
                 if (name, kind, draw) in done:
                     continue
@@ -122,7 +127,7 @@ def main() -> None:
                     "kind": kind,
                     "draw": draw,
                     "accuracy": round(accuracy(x, y, kind, draw), 4),
-                    "auto": FeatureScaler.fit(torch.from_numpy(x)).kind,
+                    "auto": auto,
                 }
                 with options.out.open("a") as file:
                     file.write(json.dumps(line) + "\n")

@@ -142,8 +142,8 @@ def test_powers_of_two_do_not_change_a_bit(kind: Kind, dtype: torch.dtype, power
 
 
 def test_columns_of_very_different_units_all_count() -> None:
-    mass = torch.tensor([9.1e-31, 1.7e-27, 3.3e-27, 6.6e-27])  # kilograms, in float32
-    x = torch.stack([mass, torch.tensor([1e30, 2e30, 5e30, 4e30])], 1)
+    action = torch.tensor([1.1e-34, 6.6e-34, 3.3e-34, 0.5e-34])  # joule-seconds, in float32
+    x = torch.stack([action, torch.tensor([1e30, 2e30, 5e30, 4e30])], 1)
     scaled = dense(FeatureScaler.fit(x, "table")(x))
     assert torch.allclose(scaled.std(0, correction=0), torch.ones(2), atol=1e-5)
 
