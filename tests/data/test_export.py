@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from jlgcn import knn_graph
-from jlgcn.data.export import to_networkx, to_pyg, to_scipy, write_edges
+from jlgcn.data.export import csv_cell, to_networkx, to_pyg, to_scipy, write_edges
 from jlgcn.graphs import EdgeList, strongest_edges
 
 IDS = ["a<b", 'say "c"', "d & é", "plain", "with, comma", "last"]
@@ -119,3 +119,20 @@ def test_bad_ids_and_formats_are_refused(edges: EdgeList, tmp_path: Path) -> Non
         ValueError, match=r"GraphML cannot hold the id 'a.x01', which has a control"
     ):
         write_edges(edges, tmp_path / "edges.graphml", ["a\x01", *IDS[1:]])
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@sum", "'@sum"),
+        ("\tx", "'\tx"),
+        ("-1", "-1"),
+        ("+1e5", "+1e5"),
+        (-0.5, "-0.5"),
+        ("a-b", "a-b"),
+        ("'=1", "''=1"),
+    ],
+)
+def test_a_cell_is_no_formula_and_a_number_stays_one(value: object, cell: str) -> None:
+    assert csv_cell(value) == cell
