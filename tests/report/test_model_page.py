@@ -24,6 +24,7 @@ from torch.nn import functional
 from typer.testing import CliRunner, Result
 
 from jlgcn import JLGCNClassifier, compare
+from jlgcn._errors import OneClassWarning
 from jlgcn.cli import app
 from jlgcn.data import load_planetoid
 from jlgcn.model_document import TableNames
@@ -239,7 +240,9 @@ def test_a_class_with_one_label_and_a_model_with_one_label_have_their_page(tmp_p
     assert scores.predicted[scores.label == 2].tolist() != [2]
     assert "1 of the classes has a single label" in Page(path.read_text()).text
     few[np.flatnonzero(few != -1)[1:]] = -1
-    assert write_model_page(JLGCNClassifier(n_layers=1).fit(x, few), path) is None
+    with pytest.warns(OneClassWarning):
+        model = JLGCNClassifier(n_layers=1).fit(x, few)
+    assert write_model_page(model, path) is None
     assert "There is one label only" in Page(path.read_text()).text
 
 
