@@ -61,8 +61,11 @@ def all_data(root: Path) -> Iterator[Data]:
         parts = (file["x_data"].astype(np.float32), file["x_indices"], file["x_indptr"])
         words = scipy.sparse.csr_matrix(parts, shape=tuple(file["x_shape"]))
         rows, y = some(np.arange(words.shape[0]), file["y"], 2 * NUM_TEXTS)
-    svd = TruncatedSVD(128, random_state=0).fit_transform(words[rows])
+    svd, wide = (
+        TruncatedSVD(size, random_state=0).fit_transform(words[rows]) for size in (128, 384)
+    )
     yield "packages, SVD 128", svd.astype(np.float32), y
+    yield "packages, SVD 384, unit rows", normalize(wide).astype(np.float32), y
     with np.load(root / "cells/pbmc68k_reduced.npz") as file:
         yield "cells, PCA 50", file["x_pca"], file["y"]
         yield "cells, genes", file["x_genes"], file["y"]
