@@ -236,13 +236,16 @@ def main() -> None:
     logging.disable()
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=1.0, help="for both kinds together")
+    parser.add_argument("--minutes", type=float, default=1.0, help="for all kinds together")
+    parser.add_argument("--kinds", nargs="+", default=list(USES), choices=list(USES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--crashes", type=Path, help="where to keep inputs that crash a reader")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    seconds = 60 * arguments.minutes / len(USES)
-    counts = {kind: fuzz(kind, seconds, arguments.seed, arguments.crashes) for kind in USES}
+    seconds = 60 * arguments.minutes / len(arguments.kinds)
+    counts = {
+        kind: fuzz(kind, seconds, arguments.seed, arguments.crashes) for kind in arguments.kinds
+    }
     document = {
         "settings": {"seed": arguments.seed},
         "results": {"minutes": arguments.minutes, "counts": counts},

@@ -225,8 +225,12 @@ class Run:
                 raise ValueError(f"{name} is negative")
         if state["epoch"] > 0:
             counted = torch.arange(state["epoch"], dtype=torch.float64)
-            is_first = state["history"][:1] == ["epoch"]
-            if not is_first or not torch.equal(tensors["history"][:, 0], counted):
+            columns = {"epoch", "loss", "val_accuracy", "val_loss"}
+            columns |= {"test_accuracy"} if self.identity.get("trace_test") else set()
+            found = state["history"]
+            if found[:1] != ["epoch"] or len(set(found)) < len(found) or not columns <= set(found):
+                raise ValueError(f"history lacks one of the columns {', '.join(sorted(columns))}")
+            if not torch.equal(tensors["history"][:, 0], counted):
                 raise ValueError("history does not count its epochs")
 
 
@@ -282,7 +286,13 @@ def run_epochs(
                     f"the loss is {loss} in epoch {run.epoch}; use a smaller lr or glr_weight"
                 )
             run.select(row["val_accuracy"], row["val_loss"])
-            run.history.append({"epoch": run.epoch, "loss": loss, **row})
+            row = {"epoch": run.epoch, "loss": loss, **row}
+            if run.history and run.history[-1].keys() != row.keys():
+                raise ValueError(
+                    f"the checkpoints in {checkpoints} are of a run with other columns in its "
+                    "history; delete the folder to begin anew"
+                )
+            run.history.append(row)
             run.epoch += 1
             run.seconds = before + time.perf_counter() - started
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
