@@ -245,6 +245,21 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("distance must not be negative", *changed("distance", tensors["distance"] - 1e9))
 
 
+def test_starts_of_rows_whose_differences_overflow_are_refused() -> None:
+    x = scipy.sparse.random(12, 20, 0.3, "csr", random_state=0)
+    model = JLGCNClassifier(n_layers=1, restart=0.2).fit(x, [0, 1] * 6)
+    tensors, document = model_to_tensors(model.model_)
+    tensors |= {"scaler/shift": model.scaler_.shift, "scaler/scale": model.scaler_.scale}
+    assert torch.equal(model_from_tensors(tensors, document).logits, model.model_.logits)
+    crow = tensors["x/crow"].clone()
+    crow[1:3] = torch.tensor([2**63 - 1, -(2**63)])  # the second is above the first by 1
+    with pytest.raises(ValueError, match="x/crow goes from"):
+        model_from_tensors(tensors | {"x/crow": crow}, document)
+    crow = tensors["x/crow"].flip(0)
+    with pytest.raises(ValueError, match="x/crow does not say where rows begin"):
+        model_from_tensors(tensors | {"x/crow": crow}, document)
+
+
 def test_exchanged_ids_are_noticed(tmp_path: Path) -> None:
     model = small()
     ids = [f"row {number}" for number in range(12)]
