@@ -141,7 +141,8 @@ SCHEMA: dict[str, Check] = {
 }
 
 # Shapes of tensors, by letters that stand for the same number everywhere: N rows, F features,
-# D components, C classes, K candidates, L landmarks, I inputs, M labels, E entries of a graph.
+# D components, C classes, K candidates, L landmarks of P inputs, I columns that the classifier
+# weighs, M labels, X entries of sparse features, E entries of a graph.
 _SHAPES: dict[str, tuple[str, ...]] = {
     "index": ("N", "K"),
     "distance": ("N", "K"),
