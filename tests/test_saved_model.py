@@ -34,7 +34,7 @@ from jlgcn.model_document import (
 )
 from jlgcn.nn import ClosedFormOptions, fit_closed_form
 from tests.faults.figures import record
-from tests.faults.hostile import attempt
+from tests.faults.hostile import attempt, signed
 
 FORK = multiprocessing.get_context("fork")
 
@@ -59,13 +59,6 @@ def _fitted(seed: int) -> JLGCNClassifier:
     x = np.random.default_rng(seed).normal(size=(12, 3)) + 3 * (np.arange(12) % 2)[:, None]
     y = np.where(np.arange(12) < 4, np.arange(12) % 2, -1)
     return JLGCNClassifier(n_layers=1, n_neighbors=2, restart=0.2).fit(x, y)
-
-
-def signed(document: dict[str, Any]) -> str:
-    """Return a document with the hash that belongs to it."""
-    document = {name: value for name, value in document.items() if name != "document_sha256"}
-    text = json.dumps(document, sort_keys=True).encode()
-    return json.dumps(document | {"document_sha256": hashlib.sha256(text).hexdigest()})
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jlgcn._files import locked, read_file, remove_leftovers, write_file
 from jlgcn._schema import record
-from jlgcn.data.files import hash_of_file, sha256_of
+from jlgcn.data.files import hash_of_document, hash_of_file, sha256_of
 from jlgcn.model_document import SCHEMA, SCHEMA_VERSION
 
 DOCUMENT = "model.json"
@@ -50,7 +50,7 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
         record(SCHEMA)(document, "")
     except ValueError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
-    signed = json.dumps(document | {_OWN_HASH: _own_hash(document)}, indent=2).encode()
+    signed = json.dumps(document | {_OWN_HASH: hash_of_document(document)}, indent=2).encode()
     if len(signed) > _MAX_DOCUMENT_BYTES:
         raise ValueError(
             f"the model cannot be saved: names of rows and columns take {len(signed):,} bytes, and "
@@ -129,7 +129,7 @@ def _read_document(folder: Path) -> dict[str, Any]:
             f"the model in {folder} was written in schema {str(document.get('schema'))[:40]} but "
             f"this version reads {SCHEMA_VERSION}; use the version of jlgcn that wrote it"
         )
-    if own_hash != _own_hash(document):
+    if own_hash != hash_of_document(document):
         raise ValueError(f"{DOCUMENT} does not have its own hash")
     record(SCHEMA)(document, "")
     if not _TENSOR_FILE.fullmatch(_tensor_name(document["sha256"])):
@@ -144,7 +144,7 @@ def _old_tensor_file(folder: Path) -> Path | None:
         document = json.loads(read_file(path, _MAX_DOCUMENT_BYTES))
         own_hash = document.pop(_OWN_HASH)
         name = _tensor_name(document["sha256"])
-        is_ours = own_hash == _own_hash(document) and bool(_TENSOR_FILE.fullmatch(name))
+        is_ours = own_hash == hash_of_document(document) and bool(_TENSOR_FILE.fullmatch(name))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -155,10 +155,6 @@ def _old_tensor_file(folder: Path) -> Path | None:
             "or delete the file first"
         )
     return folder / name
-
-
-def _own_hash(document: dict[str, Any]) -> str:
-    return sha256_of(json.dumps(document, sort_keys=True).encode())
 
 
 def _tensor_name(sha256: str) -> str:

@@ -31,6 +31,7 @@ from pyarrow import parquet
 from jlgcn import JLGCNClassifier
 from jlgcn._files import LOCK
 from jlgcn.data import load_clouds, load_npz, sample_mesh
+from jlgcn.data.files import hash_of_document
 from jlgcn.data.restricted_pickle import read_numbers
 from jlgcn.data.table_file import read_table
 from jlgcn.train import load_checkpoint, save_checkpoint
@@ -148,10 +149,10 @@ def try_mutants(folder: Path, number: int, answer: Path) -> None:
     answer.write_text(json.dumps(results))
 
 
-def _signed(document: dict[str, Any]) -> str:
-    document.pop("document_sha256", None)
-    text = json.dumps(document, sort_keys=True).encode()
-    return json.dumps(document | {"document_sha256": hashlib.sha256(text).hexdigest()})
+def signed(document: dict[str, Any]) -> str:
+    """Return the document of a model with the hash that belongs to it."""
+    document = {name: value for name, value in document.items() if name != "document_sha256"}
+    return json.dumps(document | {"document_sha256": hash_of_document(document)})
 
 
 def _with_tensors(folder: Path, content: bytes, **changes: object) -> Path:
@@ -160,7 +161,7 @@ def _with_tensors(folder: Path, content: bytes, **changes: object) -> Path:
     document = json.loads((folder / "model.json").read_text()) | changes
     document["sha256"] = hashlib.sha256(content).hexdigest()
     (folder / f"model-{document['sha256'][:16]}.safetensors").write_bytes(content)
-    (folder / "model.json").write_text(_signed(document))
+    (folder / "model.json").write_text(signed(document))
     return folder
 
 
@@ -199,7 +200,7 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
     }.items():
         path = folder / f"model-{name.replace(' ', '-')}"
         make_model(path)
-        document = text if text[0] == "[" else _signed(json.loads(text))
+        document = text if text[0] == "[" else signed(json.loads(text))
         (path / "model.json").write_text(document)
         files[name] = (load_model, path)
     path = folder / "checkpoint"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import json
 import logging
 import random
@@ -30,8 +29,10 @@ import safetensors.torch
 import torch
 
 from jlgcn import JLGCNClassifier
+from jlgcn.data.files import hash_of_document, sha256_of
 from jlgcn.train import load_checkpoint
 from jlgcn.train.environment import versions
+from tests.faults.hostile import signed
 from tests.fuzz.readers import CORPUS, REFUSALS, SLOW_SECONDS, changed
 from tests.train.small import train_small
 
@@ -51,14 +52,6 @@ VALUES: tuple[Any, ...] = (
     [[]],
 )
 Input = tuple[dict[str, Any], bytes]
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _hash_of(document: dict[str, Any]) -> str:
-    return _sha256(json.dumps(document, sort_keys=True).encode())
 
 
 def corpus(kind: str, folder: Path) -> list[Input]:
@@ -146,10 +139,8 @@ def change(source: Input, chance: random.Random) -> Input:
 
 def use_model(folder: Path, document: dict[str, Any], content: bytes) -> None:
     """Read a signed model, and do with it all that a person might."""
-    document.pop("document_sha256", None)
-    document["sha256"] = _sha256(content)
-    signed = document | {"document_sha256": _hash_of(document)}
-    (folder / "model.json").write_text(json.dumps(signed))
+    document["sha256"] = sha256_of(content)
+    (folder / "model.json").write_text(signed(document))
     (folder / f"model-{document['sha256'][:16]}.safetensors").write_bytes(content)
     model = JLGCNClassifier.from_pretrained(folder)
     assert np.isfinite(model.label_distributions_).all(), "probabilities of rows are NaN"
@@ -176,11 +167,11 @@ def use_checkpoint(folder: Path, document: dict[str, Any], content: bytes) -> No
     """Read a signed checkpoint and train another epoch from it."""
     document.pop("sha256", None)
     if isinstance(document.get("files"), dict):
-        document["files"]["tensors.safetensors"] = _sha256(content)
+        document["files"]["tensors.safetensors"] = sha256_of(content)
     (folder / "step-00000002").mkdir()
     (folder / "step-00000002" / "tensors.safetensors").write_bytes(content)
-    signed = json.dumps(document | {"sha256": _hash_of(document)})
-    (folder / "step-00000002" / "state.json").write_text(signed)
+    text = json.dumps(document | {"sha256": hash_of_document(document)})
+    (folder / "step-00000002" / "state.json").write_text(text)
     if load_checkpoint(folder) is None:
         raise ValueError("damaged, as the log says")
     try:

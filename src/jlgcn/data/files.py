@@ -34,6 +34,16 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def hash_of_document(document: dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON document, whatever the order of its fields.
+
+    Example:
+        >>> hash_of_document({"a": 1, "b": 2}) == hash_of_document({"b": 2, "a": 1})
+        True
+    """
+    return sha256_of(json.dumps(document, sort_keys=True).encode())
+
+
 def read_verified(path: Path, sha256: str) -> bytes:
     """Read a file whose hash is known, or raise before anything looks into it."""
     try:

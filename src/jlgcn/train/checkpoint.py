@@ -28,7 +28,7 @@ from jlgcn._files import (
     remove_leftovers,
     write_file,
 )
-from jlgcn.data.files import read_json, sha256_of
+from jlgcn.data.files import hash_of_document, read_json, sha256_of
 from jlgcn.train.environment import versions
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def save_checkpoint(
         "versions": _versions(),
         "state": state,
     }
-    signed = document | {"sha256": _own_hash(document)}
+    signed = document | {"sha256": hash_of_document(document)}
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         remove_leftovers(folder, _LEFT_OVER)
@@ -101,7 +101,7 @@ def _is_ours(path: Path) -> bool:
         document = read_json(path / _STATE, _MAX_STATE_BYTES)
     except (ValueError, OSError):
         return False
-    is_signed = document.pop("sha256", None) == _own_hash(document)
+    is_signed = document.pop("sha256", None) == hash_of_document(document)
     return is_signed and all(p.name in (_TENSORS, _STATE) for p in path.iterdir())
 
 
@@ -152,7 +152,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if document.get("schema") != _SCHEMA:
         raise ValueError(f"it is of schema {document.get('schema')!r}, not {_SCHEMA}")
     own = document.pop("sha256", None)
-    if own != _own_hash(document):
+    if own != hash_of_document(document):
         raise ValueError(f"{_STATE} does not have its hash")
     content = read_file(path / _TENSORS)
     if sha256_of(content) != document["files"][_TENSORS]:
@@ -161,7 +161,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(state, dict):
         raise TypeError("its state is no object")
     return safetensors.torch.load(content), state
-
-
-def _own_hash(document: dict[str, Any]) -> str:
-    return sha256_of(json.dumps(document, sort_keys=True).encode())
