@@ -10,22 +10,7 @@ from typing import Any
 
 from measured_files import GIB, points, recorded
 from measured_reliability import mutants, reliability
-from measured_scale import (
-    batches,
-    batches_over_seeds,
-    batches_side_by_side,
-    exact_steps,
-    knn_against_exact,
-    out_of_core,
-    over_ray,
-    packages_by_batches,
-    peers,
-    plan_error,
-    ray_driver,
-    ray_training,
-    sampling,
-    sharded,
-)
+from measured_scale import exact_steps, knn_against_exact, peers, sharded
 
 from jlgcn.report.tables import MARK, SEEN_BEFORE, markdown
 from jlgcn.train.result import mean_and_interval
@@ -171,18 +156,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tried after": tried_after,
     "classifiers compared": classifiers_compared,
     "suggested labels": suggested_labels,
-    "batches": batches,
-    "batches side by side": batches_side_by_side,
-    "batches over seeds": batches_over_seeds,
     "exact steps": exact_steps,
-    "out of core": out_of_core,
     "sharded": sharded,
-    "over ray": over_ray,
     "peers": peers,
-    "ray driver": ray_driver,
-    "ray training": ray_training,
-    "sampling": sampling,
     "knn against exact": knn_against_exact,
-    "packages by batches": packages_by_batches,
-    "plan error": plan_error,
 }

@@ -23,7 +23,6 @@ PACKAGES = (
     "jlgcn.nn",
     "jlgcn.data",
     "jlgcn.train",
-    "jlgcn.scale",
     "jlgcn.recipes",
     "jlgcn.report",
 )

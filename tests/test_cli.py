@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -69,16 +68,3 @@ def test_doctor_measures_a_small_error(dtype: torch.dtype, bound: float) -> None
     assert isinstance(report, KernelReport)
     assert 0 < report.error < bound
     assert report.seconds > 0
-
-
-def test_pack_says_what_it_wrote(tmp_path: Path) -> None:
-    from jlgcn.scale import write_planted
-
-    write_planted(tmp_path / "rows", 50, num_features=4)
-    arguments = ["pack", str(tmp_path / "rows"), "--label", "kind", "--out", str(tmp_path / "out")]
-    done = runner.invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    assert "50 rows, 4 features, 0 edges in 1 shards" in done.output
-    done = runner.invoke(app, ["pack", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 2
-    assert "there is no Parquet file at" in done.output

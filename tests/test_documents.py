@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from jlgcn.cli import app
 from jlgcn.report import differences, summarize
-from jlgcn.scale import write_planted
 from jlgcn.train.result import read_records
-from tests.run_readme import BLOCK, run_blocks
+from tests.run_readme import run_blocks
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()]
@@ -29,22 +24,6 @@ def cases() -> dict[str, dict[str, float]]:
 
 def test_the_readme_runs_as_written() -> None:
     assert run_blocks((ROOT / "README.md").read_text()) == 4
-
-
-def test_the_page_on_scale_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_planted(tmp_path / "items", 2000)
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/scale.md").read_text()
-    (command,) = (line for line in page.splitlines() if line.startswith("jlgcn pack"))
-    words = shlex.split(command.replace("s3://bucket/items", "items"), comments=True)
-    done = CliRunner().invoke(app, words[1:])
-    assert done.exit_code == 0, done.output
-    code = "\n".join(block["code"] for block in BLOCK.finditer(page))
-    (tmp_path / "page.py").write_text(code)
-    found = runpy.run_path("page.py")  # here, where importing PyTorch Geometric warns no more
-    assert found["logits"].shape == (2000, 10)
-    assert found["result"].test_accuracy > 0.3  # a tenth by chance
-    assert found["table"].num_nodes == 2000
 
 
 def test_a_wrong_output_is_noticed() -> None:

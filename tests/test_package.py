@@ -14,7 +14,6 @@ import pytest
 
 import jlgcn
 import jlgcn.ops
-import jlgcn.scale
 from jlgcn._optional import require
 
 PACKAGE = Path(jlgcn.__file__).parent
@@ -24,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     *("_errors", "_optional", "_files", "_schema", "_checks", "plan"),
     *("ops", "graphs", "nn", "data", "train"),
-    *("scale", "recipes"),
+    "recipes",
     *(
         "model_document",
         "saved_model",
@@ -43,8 +42,6 @@ LAYERS = (
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (
-    "BatchConfig",
-    "BatchOutput",
     "ClosedFormJLGCN",
     "ClosedFormLayer",
     "Comparison",
@@ -53,9 +50,7 @@ ANSWERS = (
     "GraphOutput",
     "JLGCNOutput",
     "NodeExplanation",
-    "PackPlan",
     "Pattern",
-    "Split",
 )
 BANNED_IMPORTS = ("pickle", "cPickle", "dill", "shelve", "marshal")
 BANNED_CALLS = (
@@ -275,7 +270,7 @@ def test_the_command_line_starts_without_torch() -> None:
     assert "torch" not in modules_after("import jlgcn.cli")
 
 
-@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs, jlgcn.nn, jlgcn.scale])
+@pytest.mark.parametrize("module", [jlgcn, jlgcn.ops, jlgcn.graphs, jlgcn.nn])
 def test_public_names_exist_and_are_described(module: object) -> None:
     for name in module.__all__:  # type: ignore[attr-defined]
         public = getattr(module, name)

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jlgcn import data, graphs, nn, ops, recipes, scale, train
+    from jlgcn import data, graphs, nn, ops, recipes, train
     from jlgcn.comparison import Comparison, compare
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.graphs import (
@@ -43,7 +43,6 @@ __all__ = [
     "nn",
     "ops",
     "recipes",
-    "scale",
     "train",
 ]
 
@@ -52,7 +51,7 @@ _HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
     "JLGCNClassifier": "jlgcn.estimator",
     "compare": "jlgcn.comparison",
 }
-_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "scale", "train")
+_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
 
 
 def __getattr__(name: str) -> object:

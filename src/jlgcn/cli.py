@@ -10,7 +10,7 @@ import typer
 import jlgcn
 from jlgcn.cli_data import compare, edges, explain, fit, predict, suggest
 from jlgcn.cli_report import report
-from jlgcn.cli_scale import pack, plan
+from jlgcn.cli_scale import plan
 
 if TYPE_CHECKING:
     from jlgcn.recipes import Experiment, Recipe, Variant
@@ -310,7 +310,7 @@ def _echo_result(result: dict[str, Any]) -> None:
     )
 
 
-for _command in (fit, predict, edges, explain, suggest, compare, report, pack, plan):
+for _command in (fit, predict, edges, explain, suggest, compare, report, plan):
     app.command()(_command)
 
 

@@ -27,14 +27,7 @@ class Calibration:
         knn_bytes: bytes of a step on the whole graph for each node, with nearest neighbours.
         knn_neighbors: neighbours of a node in that step.
         exact_columns: numbers of a node that a step gathers from other processes.
-        search: seconds to find the neighbours of a million rows.
-        search_exponent: how they grow with the rows.
-        infer: seconds to classify a million rows through files, all neighbours of all.
-        infer_exponent: how they grow with the rows.
-        batch: seconds for each node that is trained on, without its features' part.
-        batch_feature: the same for each feature.
         base_bytes: a process that has loaded everything.
-        node_bytes: bytes a node beside its features, mapped files included.
     """
 
     machine: str = "2 cores of an Intel Xeon, one thread, no GPU"
@@ -43,14 +36,7 @@ class Calibration:
     knn_bytes: float = 3.7e3
     knn_neighbors: int = 16
     exact_columns: int = 117
-    search: float = 41.6
-    search_exponent: float = 1.18
-    infer: float = 19.7
-    infer_exponent: float = 1.22
-    batch: float = 1.5e-4
-    batch_feature: float = 3.0e-7
     base_bytes: float = 0.9e9
-    node_bytes: float = 7.2e2
 
 
 CALIBRATION = Calibration()
@@ -61,7 +47,7 @@ class Plan:
     """What a size asks for; see :func:`plan`.
 
     Attributes:
-        regime: "exact", "exact over processes", "knn" or "batches".
+        regime: "exact", "exact over processes" or "knn".
         memory: bytes of each part, in each process.
         seconds: of each stage.
         wire: bytes that each process receives in a step.
@@ -98,13 +84,11 @@ class Plan:
 
 
 _REMEDIES = {
-    "features": 'pack them with dtype="float16", or keep fewer of them (principal_directions)',
-    "neighbours and layers": "set a smaller num_neighbors or hidden_channels, take a machine with "
-    "more memory, or pass memory=math.inf to fit_batches, which lets the system page mapped files",
+    "features": "keep fewer of them (jlgcn.ops.principal_directions)",
     "libraries": "free some memory first",
     "points": "set a smaller rank, or free some memory first",
-    "graphs": 'set backend="knn", or jlgcn.scale.fit_batches',
-    "neighbours": "set a smaller num_neighbors, or train with jlgcn.scale.fit_batches",
+    "graphs": 'set backend="knn"',
+    "neighbours": "set a smaller num_neighbors, or take JLGCNClassifier",
     "known edges": "pass fewer edges, or use a machine with more memory",
 }
 
@@ -116,15 +100,12 @@ def plan(
     num_edges: int = 0,
     num_devices: int = 1,
     available: float | None = None,
-    num_train: int = 10_000,
-    feature_bytes: int = 4,
 ) -> Plan:
     r"""Return method, memory, time and communication of a size, from measurements.
 
     Exact graphs take :math:`c N^2 / P` seconds a step over P processes, each of which receives
     :math:`3 \cdot 4 W N (1 - 1/P)` bytes for W numbers of a node (gathered once, summed back by an
-    all-reduce). Batches take powers of N for the table and for all nodes' classes, and a time that
-    does not depend on N for each node trained on.
+    all-reduce). More nodes are given their nearest neighbours, in one process.
 
     Args:
         num_nodes: N.
@@ -132,14 +113,12 @@ def plan(
         num_edges: known edges.
         num_devices: processes with a core or device each, P.
         available: bytes of memory for each process; None for what this machine has left, divided.
-        num_train: nodes of an epoch.
-        feature_bytes: bytes of a packed feature.
 
     Cost: none; nothing is allocated.
 
     Example:
-        >>> plan(10_000_000, 64, available=12 * 2**30).regime
-        'batches'
+        >>> plan(1_000_000, 64, available=12 * 2**30).regime
+        'knn'
         >>> plan(2_000, 64, available=12 * 2**30).fits
         True
     """
@@ -166,20 +145,11 @@ def plan(
         regime = "exact" if num_devices == 1 else "exact over processes"
         return Plan(regime, memory, seconds, wire, room, c.machine)
     memory = libraries | {
-        "features": float(feature_bytes) * num_nodes * num_features,
-        "neighbours and layers": c.node_bytes * num_nodes,
-        "known edges": 60.0 * num_edges,
+        "features": 4.0 * num_nodes * num_features,
+        "neighbours": c.knn_bytes * num_nodes,
+        "known edges": 40.0 * num_edges,
     }
-    epoch = num_train * (c.batch + c.batch_feature * num_features) / num_devices
-    millions = num_nodes / 1e6
-    classes = c.infer * millions**c.infer_exponent
-    seconds = {
-        # Degrees of all layers take nearly as long as classes.
-        "a table": c.search * millions**c.search_exponent + classes,
-        f"an epoch of {num_train:,} nodes": epoch,
-        "classes of all nodes": classes,
-    }
-    return Plan("batches", memory, seconds, 0.0, room, c.machine)
+    return Plan("knn", memory, {}, 0.0, room, c.machine)
 
 
 def whole_graph_regime(num_nodes: int, device: torch.device | str) -> Literal["exact", "knn"]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.scale import BatchConfig, PackedTable, Split, fit_batches, planted_table
 from jlgcn.train import (
     CloudTrainConfig,
     TrainConfig,
@@ -32,7 +31,7 @@ from tests.faults.forks import forked, wait, wait_for
 from tests.nn.clouds import small_classifier
 from tests.train.small import small_clouds, small_data, train_small
 
-NUM_EPOCHS = {"nodes": 40, "clouds": 4, "batches": 8}
+NUM_EPOCHS = {"nodes": 40, "clouds": 4}
 
 
 def train_nodes(seed: int, folder: Path) -> str:
@@ -52,23 +51,7 @@ def train_clouds(seed: int, folder: Path) -> str:
     return result.parameter_sha256
 
 
-def train_batches(seed: int, folder: Path) -> str:
-    rows = folder.parent / "planted"
-    packed = PackedTable(rows / "packed") if rows.exists() else planted_table(rows, 300)[0]
-    _, _, result = fit_batches(
-        lambda: JLGCN(8, 16, 3, rank=3, options="paper"),
-        packed,
-        Split.of(packed.y, num_train=60, num_val=60),
-        # Above any recall there is: every epoch builds a table, and may be killed there.
-        BatchConfig(epochs=NUM_EPOCHS["batches"], batch_size=30, num_neighbors=5, min_recall=2.0),
-        folder=folder,
-        seed=seed,
-        checkpoint_seconds=0,
-    )
-    return result.parameter_sha256
-
-
-TRAINERS = {"nodes": train_nodes, "clouds": train_clouds, "batches": train_batches}
+TRAINERS = {"nodes": train_nodes, "clouds": train_clouds}
 
 
 def train_to_the_end(kind: str, seed: int, folder: Path, answer: Path) -> None:
@@ -91,7 +74,7 @@ def uninterrupted(kind: str, seed: int, folder: Path) -> tuple[str, float]:
 
 def kill_and_resume(index: int, folder: Path) -> dict[str, Any]:
     """Kill a run at a random time and let it go on; say when, and whether all is the same."""
-    kind, seed = list(TRAINERS)[index % 3], index % 6
+    kind, seed = list(TRAINERS)[index % len(TRAINERS)], index % 6
     expected, seconds = uninterrupted(kind, seed, folder)
     chance = random.Random(index)
     own = folder / str(index)
@@ -135,7 +118,7 @@ def test_all_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 def terminate(index: int, folder: Path) -> dict[str, Any]:
     """Send SIGTERM at a random time; say how the run ended, when, and what it left."""
-    kind, seed = list(TRAINERS)[index % 3], index % 6
+    kind, seed = list(TRAINERS)[index % len(TRAINERS)], index % 6
     _, seconds = uninterrupted(kind, seed, folder)
     checkpoints = folder / f"term-{index}" / "checkpoints"
     with forked(train_to_the_end, kind, seed, checkpoints.parent, folder / "answer") as process:

@@ -42,7 +42,7 @@ def kernel_matmul(
         y_i = \sum_j k_{ij} v_j, \qquad d_i = \sum_j k_{ij}, \qquad
         k_{ij} = \exp(-\|z^{rows}_i - z^{cols}_j\|^2)
 
-    Whole graphs, row shards of a process, blocks of a mini-batch and new nodes against old ones
+    Whole graphs, row shards of a process and new nodes against old ones
     are all calls of this function: rows may be split at will, and columns too, since products and
     degrees over parts of the columns add up.
 
