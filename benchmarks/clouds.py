@@ -1,6 +1,6 @@
 """A training step of the paper's network for clouds beside kNN-GCN, PointNet and DGCNN, in one run.
 
-    python benchmarks/clouds.py --clouds 32 --points 1024
+    python -m benchmarks.clouds --clouds 32 --points 1024
 
 Forward and backward pass of 32 random clouds of 1,024 points and a step of Adam: seconds, clouds a
 second, peak memory, and the size of the parameters. JLGCN by both ways to hold its graphs.
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
 from jlgcn.nn import JLGCNGraphClassifier
-from jlgcn.nn.cloud_baselines import DGCNN, KnnGCN, PointNet
+from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "jlgcn, exact": lambda: JLGCNGraphClassifier(3, 40, backend="exact"),

@@ -1,6 +1,6 @@
 """What denormal numbers cost: a product of the exact graph, flushed in all threads or in one.
 
-    python benchmarks/denormals.py --nodes 8000
+    python -m benchmarks.denormals --nodes 8000
 
 Points far enough apart that many weights lie between 1e-45 and 1e-38. Each case in a fresh process,
 since threads take over the setting when they are started: "first" calls
@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 import torch
-from measure import table, write_json
+
+from benchmarks.measure import table, write_json
 
 
 def seconds(is_first: bool, num_nodes: int, repeats: int, num_threads: int) -> float:

@@ -1,11 +1,11 @@
 """One epoch of the paper's network on Cora against the same written plainly in PyTorch.
 
-    JLGCN_DATA=data python benchmarks/epoch.py
+    JLGCN_DATA=data python -m benchmarks.epoch
 
-An epoch is what `jlgcn run citation/cora` does for each: a step of training with the regularizer
-on 16 random directions, and a pass without dropout for validation. The plain network holds every
-graph as an N × N matrix, which is how the paper's authors wrote it. Both begin with the same
-weights and draw the same dropout; their first losses are compared before anything is timed.
+An epoch is what `jlgcn paper run citation/cora` does for each: a step of training with the
+regularizer on 16 random directions, and a pass without dropout for validation. The plain network
+holds every graph as an N × N matrix, which is how the paper's authors wrote it. Both begin with the
+same weights and draw the same dropout; their first losses are compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import median_ratio, peak_bytes, table, times_side_by_side, write_json
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, leaky_relu
 
+from benchmarks.measure import median_ratio, peak_bytes, table, times_side_by_side, write_json
 from jlgcn import SparseGraph
-from jlgcn.data import load_planetoid, normalize_rows
 from jlgcn.nn import JLGCN, JLGCNConv
 from jlgcn.ops import dropout
+from jlgcn.paper import load_planetoid, normalize_rows
 
 CORA_NODES = 2708
 PROBES = 16

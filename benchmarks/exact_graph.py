@@ -1,6 +1,6 @@
 """The exact learned graph against the bare engine it runs on, side by side in one run.
 
-    python benchmarks/exact_graph.py --nodes 19717 --rank 16 --channels 16
+    python -m benchmarks.exact_graph --nodes 19717 --rank 16 --channels 16
 
 times one product of N × N Gaussian weights with N × C features, and its gradients, by
 
@@ -21,7 +21,10 @@ import statistics
 from pathlib import Path
 
 import torch
-from measure import (
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.measure import (
     Run,
     growth_exponent,
     median_ratio,
@@ -30,9 +33,6 @@ from measure import (
     times_side_by_side,
     write_json,
 )
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-
 from jlgcn import DenseGraph, KernelGraph, SparseGraph
 
 YARDSTICK = "attention"

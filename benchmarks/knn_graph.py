@@ -1,6 +1,6 @@
 """The learned kNN graph against the bare search and the bare CSR products it consists of.
 
-    python benchmarks/knn_graph.py --nodes 100000 --rank 32 --neighbors 16
+    python -m benchmarks.knn_graph --nodes 100000 --rank 32 --neighbors 16
 
 - build: knn_graph (search, both directions united, weights) against the search alone;
 - product: graph @ x and its gradients, for x and for the weights, against one CSR product forward,
@@ -15,9 +15,9 @@ import statistics
 from pathlib import Path
 
 import torch
-from measure import Run, median_ratio, table, times_side_by_side, write_json
 from torch import Tensor
 
+from benchmarks.measure import Run, median_ratio, table, times_side_by_side, write_json
 from jlgcn import SparseGraph, knn_graph
 from jlgcn.ops.knn import MAX_EXACT_ROWS, nearest_neighbors
 

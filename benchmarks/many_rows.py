@@ -1,6 +1,6 @@
 """The estimator on 100,000 rows, 1 % of them labelled: time, peak memory, and 10,000 new rows.
 
-    python benchmarks/many_rows.py --json results/benchmarks/many_rows.json
+    python -m benchmarks.many_rows --json results/benchmarks/many_rows.json
 
 Each of five classes is four clusters in 10 of 50 features; 10 follow from these, 30 are noise.
 LabelSpreading with its Gaussian kernel, the nearest thing in scikit-learn, is asked for the same.
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measure import in_own_process, status_bytes, table, write_json
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
 
+from benchmarks.measure import in_own_process, status_bytes, table, write_json
 from jlgcn import JLGCNClassifier
 
 NUM_NEW = 10_000

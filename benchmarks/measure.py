@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from jlgcn.train.environment import versions
+from jlgcn.training.environment import versions
 
 Run = Callable[[], object]
 T = TypeVar("T")

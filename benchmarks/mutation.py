@@ -6,7 +6,7 @@ is tried, each in a process of its own and on a copy of the tree, against ``test
 ``tests/ops``; whoever survives is listed. Equivalent mutants (a larger block, a tolerance) are not
 taken out: they count as survivors.
 
-python benchmarks/mutation.py --mutants 400 --jobs 2 --json results/reliability/mutation.json
+python -m benchmarks.mutation --mutants 400 --jobs 2 --json results/reliability/mutation.json
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def main() -> None:
     killed = sum(line["killed"] for line in lines)
     print(f"{killed} of {len(lines)} mutants killed ({len(every)} possible)")
     if arguments.json is not None:
-        from measure import write_json
+        from benchmarks.measure import write_json
 
         survivors = [line["mutant"] for line in lines if not line["killed"]]
         survivors.sort(key=lambda mutant: (mutant["path"], mutant["line"]))

@@ -1,6 +1,6 @@
 """Figures behind docs/reliability.md that are measured, not counted.
 
-python benchmarks/reliability.py validation --json results/reliability/validation.json
+python -m benchmarks.reliability validation --json results/reliability/validation.json
 
 - validation: what the checks of inputs cost beside an epoch on Pubmed;
 - determinism: how many of so many runs of one seed, each in a process of its own, end in the same
@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import Run, in_own_process, peak_bytes, status_bytes, write_json
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from jlgcn import _checks
-from jlgcn.data import NodeData, load_planetoid, normalize_rows
-from jlgcn.data.node_data import both_directions
+from benchmarks.measure import Run, in_own_process, peak_bytes, status_bytes, write_json
+from jlgcn import _validation
 from jlgcn.nn import JLGCN, GraphLearner
 from jlgcn.nn.learner import dense_bytes
-from jlgcn.train import TrainConfig, fit
+from jlgcn.paper import load_planetoid, normalize_rows
+from jlgcn.training import NodeData, TrainConfig, fit
+from jlgcn.training.node_data import both_directions
 
 
 def small_problem(num_nodes: int = 200) -> NodeData:
@@ -80,10 +80,10 @@ def validation(repeats: int) -> dict[str, Any]:
     def checks() -> None:
         first, second = model.learners
         for _ in range(2):  # the call that trains, and the one that validates
-            _checks.as_input(x, first.metric.weight, x.shape[1])
+            _validation.as_input(x, first.metric.weight, x.shape[1])
             for learner, features in ((first, x), (second, hidden)):
-                _checks.as_input(features, learner.metric.weight, features.shape[1])
-                _checks.check_projection(points[0], features)
+                _validation.as_input(features, learner.metric.weight, features.shape[1])
+                _validation.check_projection(points[0], features)
                 learner.health.num_calls, learner.health.has_warned = 0, False  # the dear case
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")

@@ -1,8 +1,8 @@
 """One training step with exact graphs: how time and memory grow, and what processes share.
 
-    python benchmarks/scale_exact.py --nodes 2000 5000 10000 20000 50000 --out results/scale
-    python benchmarks/scale_exact.py --backend knn --nodes 20000 50000 100000 --out results/scale
-    python benchmarks/scale_exact.py --sharded --nodes 10000 --out results/scale
+    python -m benchmarks.scale_exact --nodes 2000 5000 10000 20000 50000 --out results/scale
+    python -m benchmarks.scale_exact --backend knn --nodes 20000 50000 100000 --out results/scale
+    python -m benchmarks.scale_exact --sharded --nodes 10000 --out results/scale
 
 Sharded over processes, gradients are compared with those of one process, in float32 and float64,
 and the bytes that the loopback device carried with a formula: every gather of N rows brings each of
@@ -24,14 +24,14 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from measure import growth_exponent, in_own_process, status_bytes, table, write_json
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from jlgcn.graphs import ShardedSparseGraph, SparseGraph
-from jlgcn.graphs.sharded import Shards
+from benchmarks.measure import growth_exponent, in_own_process, status_bytes, table, write_json
+from jlgcn.distributed import ShardedSparseGraph, distribute
+from jlgcn.distributed.sharded import Shards
+from jlgcn.graphs import SparseGraph
 from jlgcn.nn import JLGCN, PRESETS
-from jlgcn.train import distribute
 
 NUM_FEATURES, HIDDEN, NUM_CLASSES, RANK = 64, 16, 10, 16
 
@@ -185,7 +185,7 @@ def measure_sharded(num_nodes: int, repeats: int) -> dict[str, object]:
     for processes in (1, 2, 4):
         command = [sys.executable, "-m", "torch.distributed.run"]
         command += [f"--nproc-per-node={processes}", "--rdzv-backend=c10d"]
-        command += ["--rdzv-endpoint=localhost:0", __file__]
+        command += ["--rdzv-endpoint=localhost:0", "-m", "benchmarks.scale_exact"]
         command += ["--worker", str(num_nodes), "--repeats", str(repeats)]
         done = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, check=True, env=os.environ

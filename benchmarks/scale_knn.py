@@ -1,8 +1,8 @@
 """kNN graphs against exact ones: runs of the citation recipes with ``backend=knn``, seed by seed.
 
-    jlgcn run citation/cora --set backend=knn --seeds 5 --out runs
-    jlgcn run citation/cora --set backend=knn --set num_neighbors=64 --seeds 5 --out runs
-    python benchmarks/scale_knn.py --runs runs --out results/scale
+    jlgcn paper run citation/cora --set backend=knn --seeds 5 --out runs
+    jlgcn paper run citation/cora --set backend=knn --set num_neighbors=64 --seeds 5 --out runs
+    python -m benchmarks.scale_knn --runs runs --out results/scale
 
 The exact runs of the same variants and seeds are those recorded in results/citation. Seeds that
 were compared before, and are not among the runs, stay in the file.
@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from measure import table, write_json
+from benchmarks.measure import table, write_json
 
 SCORES = ("exact", "knn", "exact_val", "knn_val")
 

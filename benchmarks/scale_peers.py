@@ -1,6 +1,6 @@
 """Where other methods stop, and how long they take where they do not.
 
-    python benchmarks/scale_peers.py --nodes 2000 10000 50000 200000 --out results/scale
+    python -m benchmarks.scale_peers --nodes 2000 10000 50000 200000 --out results/scale
 
 Each method and size in a process of its own, one thread, memory limited. A network takes one
 training step; label spreading takes a whole fit, which is all it has. Rows are random, 64 features,
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import in_own_process, status_bytes, table, write_json
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.measure import in_own_process, status_bytes, table, write_json
 from jlgcn.graphs import DenseGraph
 from jlgcn.nn import JLGCN
 from jlgcn.nn.learner import Backend

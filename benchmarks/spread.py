@@ -1,6 +1,6 @@
 """How many features to spread at a time: the same walk on all at once, and on some after others.
 
-    python benchmarks/spread.py --json results/benchmarks/spread.json
+    python -m benchmarks.spread --json results/benchmarks/spread.json
 
 Nodes in a ring, each joined with twenty of the 3,000 next; 1,024 features, one thread. Times are
 side by side in one process, as ratios to all features at once; peaks are of processes of their own.
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
 from torch import Tensor
 
+from benchmarks.measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
 from jlgcn import SparseGraph
 from jlgcn.graphs import Graph, diffuse
 

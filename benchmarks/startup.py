@@ -1,6 +1,6 @@
 """How long a user waits before anything happens: imports and ``jlgcn --help``, in fresh processes.
 
-python benchmarks/startup.py --json results/benchmarks/startup.json
+python -m benchmarks.startup --json results/benchmarks/startup.json
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from measure import Run, median_ratio, table, times_side_by_side, write_json
+from benchmarks.measure import Run, median_ratio, table, times_side_by_side, write_json
 
 CASES = {
     "import torch": ["-c", "import torch"],

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jlgcn.report.tables import percent
+from jlgcn.paper.tables import percent
 
 GIB = 2**30
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from measured_files import recorded
 
-from jlgcn.report.tables import markdown
+from jlgcn.paper.tables import markdown
 
 
 def reliability(results: Path) -> str:

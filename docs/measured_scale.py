@@ -6,8 +6,8 @@ from pathlib import Path
 
 from measured_files import points, recorded
 
-from jlgcn.report.tables import markdown
-from jlgcn.train.result import mean_and_interval
+from jlgcn._stats import mean_and_interval
+from jlgcn.paper.tables import markdown
 
 
 def exact_steps(results: Path) -> str:

@@ -21,17 +21,19 @@ PACKAGES = (
     "jlgcn.ops",
     "jlgcn.graphs",
     "jlgcn.nn",
-    "jlgcn.data",
-    "jlgcn.train",
-    "jlgcn.recipes",
+    "jlgcn.closed_form",
+    "jlgcn.distributed",
+    "jlgcn.training",
+    "jlgcn.io",
+    "jlgcn.paper",
     "jlgcn.report",
 )
 MODULES = (
-    "jlgcn.nn.baselines",
-    "jlgcn.nn.cloud_baselines",
-    "jlgcn.data.export",
-    "jlgcn.plan",
-    "jlgcn.doctor",
+    "jlgcn.graphs.regime",
+    "jlgcn.io.export",
+    "jlgcn.engine.plan",
+    "jlgcn.paper.cloud_baselines",
+    "jlgcn.cli.kernels",
 )
 COMMANDS = "commands"
 _SHOWN_FILES = 3
@@ -65,12 +67,16 @@ def public_names(root: Path) -> list[PublicName]:
             if not (inspect.ismodule(value) or name.startswith("__")):
                 tests = _files(root, {path: seen[name] for path, seen in mentions.items()})
                 found.append(PublicName(home, name, _first_sentence(value), tests))
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.name or command.callback.__name__
-        counts = {path: seen[f"{name} …"] for path, seen in mentions.items()}
-        summary = _first_sentence(command.callback)
-        found.append(PublicName(COMMANDS, f"jlgcn {name}", summary, _files(root, counts)))
+    groups = {f"jlgcn {group.name}": group.typer_instance for group in app.registered_groups}
+    for place, group in ({"jlgcn": app} | groups).items():
+        assert group is not None
+        for command in group.registered_commands:
+            assert command.callback is not None
+            name = command.name or command.callback.__name__
+            typed = f"{place} {name} …".removeprefix("jlgcn ")
+            counts = {path: seen[typed] for path, seen in mentions.items()}
+            summary = _first_sentence(command.callback)
+            found.append(PublicName(COMMANDS, f"{place} {name}", summary, _files(root, counts)))
     return found
 
 
@@ -103,7 +109,8 @@ def _defined(module: object) -> list[str]:
 def _mentioned(path: Path) -> Counter[str]:
     """Return the names that code of a file uses, without its strings and comments.
 
-    The first of a list of strings, or of arguments, may be a command; it is counted as "name …".
+    The first of a list of strings, or of arguments, may be a command, or the first two one of a
+    group; they are counted as "name …" and "group name …".
     """
     seen: Counter[str] = Counter()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -113,8 +120,11 @@ def _mentioned(path: Path) -> Counter[str]:
             seen[node.attr] += 1
         elif isinstance(node, ast.List | ast.Call):
             match node.elts if isinstance(node, ast.List) else node.args:
-                case [ast.Constant(value=str(first)), *_]:
+                case [ast.Constant(value=str(first)), *others]:
                     seen[f"{first} …"] += 1
+                    match others:
+                        case [ast.Constant(value=str(second)), *_]:
+                            seen[f"{first} {second} …"] += 1
     return seen
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import torch
 
-from jlgcn.data import load_clouds
 from jlgcn.nn import PRESETS, JLGCNGraphClassifier
-from jlgcn.train import CloudTrainConfig, fit_clouds
+from jlgcn.paper import load_clouds
+from jlgcn.training import CloudTrainConfig, fit_clouds
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", help="a folder of clouds, by path or below JLGCN_DATA")

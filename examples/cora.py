@@ -8,9 +8,9 @@ import argparse
 
 import torch
 
-from jlgcn.data import load_planetoid, normalize_rows
 from jlgcn.nn import JLGCN
-from jlgcn.train import TrainConfig, fit
+from jlgcn.paper import load_planetoid, normalize_rows
+from jlgcn.training import TrainConfig, fit
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=200)

@@ -12,7 +12,17 @@ from pathlib import Path
 
 #: Folders and files at the top of an sdist.
 IN_SDIST = {
-    *("src", "tests", "benchmarks", "examples", "docs", "pyproject.toml", "PKG-INFO", ".gitignore"),
+    *(
+        "src",
+        "evaluation",
+        "tests",
+        "benchmarks",
+        "examples",
+        "docs",
+        "pyproject.toml",
+        "PKG-INFO",
+        ".gitignore",
+    ),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "CITATION.cff"),
     *("requirements-lock.txt", "requirements-tools.txt"),
 }

@@ -21,24 +21,18 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-import jlgcn._checks
+import jlgcn._memory
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, as_graph
 from jlgcn._errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.cli import app
-from jlgcn.data.scaling import Kind
-from jlgcn.estimator_input import probabilities
+from jlgcn.closed_form import fit_closed_form
+from jlgcn.closed_form.scaling import Kind
+from jlgcn.estimator.validation import probabilities
 from jlgcn.graphs import knn_graph
-from jlgcn.nn import (
-    JLGCN,
-    GraphLearner,
-    JLGCNConv,
-    JLGCNGraphClassifier,
-    JLGCNOptions,
-    fit_closed_form,
-)
+from jlgcn.nn import JLGCN, GraphLearner, JLGCNConv, JLGCNGraphClassifier, JLGCNOptions
 from jlgcn.nn.learner import BACKENDS
-from jlgcn.train import TrainConfig, fit
-from tests.train.small import small_data
+from jlgcn.training import TrainConfig, fit
+from tests.training.small import small_data
 
 Letter = Literal["R", "W", "A"]
 ENTRIES = ("fit", "predict", "nn", "command line")
@@ -184,8 +178,8 @@ def huge(monkeypatch_free_bytes: int, action: Callable[[], Any]) -> Callable[[Pa
 
     def run(_: Path) -> Any:  # noqa: ANN401
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jlgcn._checks, "_HARMLESS_BYTES", 0)
-            patch.setattr(jlgcn._checks, "available_bytes", lambda *_: monkeypatch_free_bytes)
+            patch.setattr(jlgcn._memory, "_HARMLESS_BYTES", 0)
+            patch.setattr(jlgcn._memory, "available_bytes", lambda *_: monkeypatch_free_bytes)
             return action()
 
     return run

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jlgcn.report import differences, summarize
-from jlgcn.train.result import read_records
+from evaluation.documents import differences
+from evaluation.summary import summarize
+from jlgcn.paper.records import read_records
 from tests.run_readme import run_blocks
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.real import DATA, needs_data
+from tests.real_data import DATA, needs_data
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -76,7 +76,7 @@ def test_the_estimator_fits_without_what_windows_lacks() -> None:
         AS_ON_WINDOWS,
         """
         from jlgcn import JLGCNClassifier
-        from jlgcn._checks import available_bytes
+        from jlgcn._memory import available_bytes
 
         assert available_bytes() == sys.maxsize
         points = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).numpy()
@@ -93,8 +93,8 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
         AS_ON_WINDOWS,
         f"""
         from jlgcn.nn import JLGCN
-        from jlgcn.train import TrainConfig, fit
-        from tests.train.small import small_data
+        from jlgcn.training import TrainConfig, fit
+        from tests.training.small import small_data
 
         data = small_data()
         folder = pathlib.Path({str(tmp_path)!r})
@@ -131,7 +131,7 @@ def test_the_estimator_imports_no_training_code() -> None:
     printed = run("from jlgcn import JLGCNClassifier; import sys; print(*sys.modules)")
     loaded = printed.split()
     assert "jlgcn.estimator" in loaded
-    assert [name for name in loaded if name.startswith("jlgcn.train")] == []
+    assert [name for name in loaded if name.startswith("jlgcn.training")] == []
 
 
 def test_graphs_and_networks_run_without_torch_distributed() -> None:
@@ -154,7 +154,7 @@ def test_sharded_graphs_say_that_they_need_torch_distributed() -> None:
         WITHOUT_DISTRIBUTED,
         """
         try:
-            from jlgcn.graphs import Shards
+            from jlgcn.distributed import Shards
         except ImportError as problem:
             print(problem)
         """,

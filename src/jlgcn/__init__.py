@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jlgcn import data, graphs, nn, ops, recipes, train
-    from jlgcn.comparison import Comparison, compare
+    from jlgcn import closed_form, distributed, graphs, io, nn, ops, paper, training
     from jlgcn.estimator import JLGCNClassifier
+    from jlgcn.estimator.comparison import Comparison, compare
     from jlgcn.graphs import (
         DenseGraph,
         Graph,
@@ -36,22 +36,24 @@ __all__ = [
     "SumGraph",
     "__version__",
     "as_graph",
+    "closed_form",
     "compare",
-    "data",
+    "distributed",
     "graphs",
+    "io",
     "knn_graph",
     "nn",
     "ops",
-    "recipes",
-    "train",
+    "paper",
+    "training",
 ]
 
 _HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
-    "Comparison": "jlgcn.comparison",
+    "Comparison": "jlgcn.estimator.comparison",
     "JLGCNClassifier": "jlgcn.estimator",
-    "compare": "jlgcn.comparison",
+    "compare": "jlgcn.estimator.comparison",
 }
-_SUBPACKAGES = ("data", "graphs", "nn", "ops", "recipes", "train")
+_SUBPACKAGES = (*("closed_form", "distributed", "graphs", "io", "nn", "ops", "paper", "training"),)
 
 
 def __getattr__(name: str) -> object:

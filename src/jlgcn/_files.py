@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import logging
 import os
 import re
@@ -13,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 logger = logging.getLogger(__name__)
 
@@ -230,3 +232,46 @@ def _try_lock(descriptor: int) -> bool:
         # Some shared filesystems have no locks. One writer is safe there, and usual.
         logger.warning("this filesystem has no locks; let one process at a time write to a folder")
     return True
+
+
+def sha256_of(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal.
+
+    Example:
+        >>> sha256_of(b"")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()
+
+
+def hash_of_document(document: dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON document, whatever the order of its fields.
+
+    Example:
+        >>> hash_of_document({"a": 1, "b": 2}) == hash_of_document({"b": 2, "a": 1})
+        True
+    """
+    return sha256_of(json.dumps(document, sort_keys=True).encode())
+
+
+def hash_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, however large, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, max_bytes: int = 64 * 2**20) -> dict[str, Any]:
+    """Return the JSON object in a file, or raise a ValueError that says why there is none.
+
+    Args:
+        path: the file.
+        max_bytes: a larger one is not read, because what it holds would take many times its size.
+    """
+    content = read_file(path, max_bytes)
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return found

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jlgcn.train.environment import versions
+from jlgcn.training.environment import versions
 
 
 def record(name: str, results: dict[str, Any]) -> None:

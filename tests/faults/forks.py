@@ -15,7 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["jlgcn.train", "jlgcn.estimator", "tests.train.small"])
+_CONTEXT.set_forkserver_preload(["jlgcn.training", "jlgcn.estimator", "tests.training.small"])
 
 
 @contextmanager

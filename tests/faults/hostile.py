@@ -28,13 +28,13 @@ import scipy.sparse
 import torch
 from pyarrow import parquet
 
+from evaluation.npz import load_npz
 from jlgcn import JLGCNClassifier
-from jlgcn._files import LOCK
-from jlgcn.data import load_clouds, load_npz, sample_mesh
-from jlgcn.data.files import hash_of_document
-from jlgcn.data.restricted_pickle import read_numbers
-from jlgcn.data.table_file import read_table
-from jlgcn.train import load_checkpoint, save_checkpoint
+from jlgcn._files import LOCK, hash_of_document
+from jlgcn.io.table_file import read_table
+from jlgcn.paper import load_clouds, sample_mesh
+from jlgcn.paper.restricted_pickle import read_numbers
+from jlgcn.training import load_checkpoint, save_checkpoint
 
 MEGABYTE = 2**20
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from jlgcn.distributed.collectives import process_group
+from jlgcn.distributed.launch import joined_processes
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.train import FitResult, TrainConfig, fit
-from jlgcn.train.distributed import joined_processes, process_group
-from tests.train.small import small_data
+from jlgcn.training import FitResult, TrainConfig, fit
+from tests.training.small import small_data
 
 
 class Slow(JLGCN):

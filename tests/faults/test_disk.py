@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from jlgcn._files import LOCK
-from jlgcn.data.export import write_edges
 from jlgcn.graphs import EdgeList
-from jlgcn.train import load_checkpoint, save_checkpoint
+from jlgcn.io.export import write_edges
+from jlgcn.training import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
-from tests.train.small import train_small
+from tests.training.small import train_small
 
 NOBODY = 65534
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.train import (
+from jlgcn.training import (
     CloudTrainConfig,
     TrainConfig,
     fit,
@@ -28,8 +28,8 @@ from jlgcn.train import (
 )
 from tests.faults.figures import count, record
 from tests.faults.forks import forked, wait, wait_for
-from tests.nn.clouds import small_classifier
-from tests.train.small import small_clouds, small_data, train_small
+from tests.nn.small_clouds import small_classifier
+from tests.training.small import small_clouds, small_data, train_small
 
 NUM_EPOCHS = {"nodes": 40, "clouds": 4}
 

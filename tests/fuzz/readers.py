@@ -28,7 +28,7 @@ SLOW_SECONDS = 5.0
 
 
 def _table(path: Path) -> object:
-    from jlgcn.data.table_file import column_names, read_edges, read_table
+    from jlgcn.io.table_file import column_names, read_edges, read_table
 
     column_names(path)
     with contextlib.suppress(*REFUSALS):
@@ -37,7 +37,7 @@ def _table(path: Path) -> object:
 
 
 def _clouds(path: Path) -> object:
-    from jlgcn.data import load_clouds
+    from jlgcn.paper import load_clouds
 
     folder = path.parent / "clouds"
     folder.mkdir(exist_ok=True)
@@ -48,19 +48,19 @@ def _clouds(path: Path) -> object:
 
 
 def _npz(path: Path) -> object:
-    from jlgcn.data import load_npz
+    from evaluation.npz import load_npz
 
     return load_npz(path)
 
 
 def _mesh(path: Path) -> object:
-    from jlgcn.data import sample_mesh
+    from jlgcn.paper import sample_mesh
 
     return sample_mesh(path, 16)
 
 
 def _planetoid(path: Path) -> object:
-    from jlgcn.data.restricted_pickle import read_numbers
+    from jlgcn.paper.restricted_pickle import read_numbers
 
     return read_numbers(path.read_bytes())
 
@@ -84,7 +84,7 @@ def _model(path: Path) -> object:
 
 
 def _checkpoint(path: Path) -> object:
-    from jlgcn.train import load_checkpoint
+    from jlgcn.training import load_checkpoint
 
     document, _, tensors = path.read_bytes().partition(b"\n----\n")
     folder = path.parent / "checkpoints" / "step-00000001"
@@ -99,7 +99,7 @@ def _checkpoint(path: Path) -> object:
 
 def _setting(path: Path) -> object:
     """Set fields of an experiment from text, a line each, as --set does."""
-    from jlgcn.recipes import NodeExperiment, with_settings
+    from jlgcn.paper import NodeExperiment, with_settings
 
     lines = path.read_text(errors="replace").splitlines()
     pairs = (line.partition("=") for line in lines[:20])

@@ -29,12 +29,12 @@ import safetensors.torch
 import torch
 
 from jlgcn import JLGCNClassifier
-from jlgcn.data.files import hash_of_document, sha256_of
-from jlgcn.train import load_checkpoint
-from jlgcn.train.environment import versions
+from jlgcn._files import hash_of_document, sha256_of
+from jlgcn.training import load_checkpoint
+from jlgcn.training.environment import versions
 from tests.faults.hostile import signed
 from tests.fuzz.readers import CORPUS, REFUSALS, SLOW_SECONDS, changed
-from tests.train.small import train_small
+from tests.training.small import train_small
 
 NUMBERS = (0, 1, -1, 2, 3, 7, 0.5, 1e-320, 1e-30, 1e30, 1e308, -1e308, 2**31, 2**63, 10**30)
 VALUES: tuple[Any, ...] = (

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from jlgcn import Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn.ops.csr import Pattern
 from jlgcn.ops.knn import Search, nearest_neighbors
-from jlgcn.ops.sparse import Pattern
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
 from tests.graphs.contract import NUM_NODES, GraphContract
 

@@ -4,13 +4,9 @@ import pytest
 import torch
 
 from jlgcn import KernelGraph
-from jlgcn.nn import (
-    EdgeExplanation,
-    GraphLearner,
-    NodeExplanation,
-    explain_edge,
-    feature_importance,
-)
+from jlgcn.closed_form import NodeExplanation
+from jlgcn.graphs import EdgeExplanation
+from jlgcn.nn import GraphLearner, explain_edge, feature_importance
 
 
 @pytest.fixture

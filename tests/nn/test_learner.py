@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
 
-import jlgcn.plan
+import jlgcn.graphs.regime
 from jlgcn import KernelGraph, SparseGraph
 from jlgcn.nn import GraphLearner
 from tests.brute import F64, gaussian, largest_difference, points
@@ -100,7 +100,7 @@ def test_given_edges_become_candidates() -> None:
 def test_auto_chooses_by_size_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(jlgcn.plan.MAX_EXACT_NODES, "cpu", 20)
+    monkeypatch.setitem(jlgcn.graphs.regime.MAX_EXACT_NODES, "cpu", 20)
     learner = GraphLearner(3)
     with caplog.at_level(logging.INFO):
         assert isinstance(learner(torch.randn(21, 3)), SparseGraph)
@@ -111,7 +111,7 @@ def test_auto_chooses_by_size_and_says_so_once(
 
 def test_auto_refuses_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = GraphLearner(3)
-    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 2**18)
+    monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 2**18)
     with pytest.raises(MemoryError, match=r"knn needs about .*for neighbours.*set a smaller num_n"):
         learner(torch.randn(10_000, 3))
     with pytest.raises(MemoryError, match=r"exact needs about .*for points.*set a smaller rank"):
@@ -124,7 +124,7 @@ def test_an_estimate_from_another_machine_warns_and_does_not_refuse(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # What the tensors of either graph take, and less than a step took where it was measured.
-    monkeypatch.setattr(jlgcn.plan, "available_bytes", lambda _: 10 * 2**20)
+    monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 10 * 2**20)
     with caplog.at_level(logging.WARNING):
         assert isinstance(GraphLearner(3)(torch.randn(10_000, 3)), SparseGraph)
         assert isinstance(GraphLearner(3)(torch.randn(4_000, 3)), KernelGraph)

@@ -16,9 +16,9 @@ from torch.autograd import gradcheck
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, SparseGraph, as_graph
 from jlgcn.nn import JLGCN, JLGCNConv
 from jlgcn.ops import kernel_matmul
-from jlgcn.train import TrainConfig, fit
+from jlgcn.training import TrainConfig, fit
 from tests.brute import dirichlet
-from tests.train.small import small_data
+from tests.training.small import small_data
 
 F64 = torch.float64
 EXAMPLES = int(os.environ.get("JLGCN_EXAMPLES", "25"))  # 1,000 at night

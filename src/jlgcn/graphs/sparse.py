@@ -10,11 +10,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from jlgcn._checks import check_edge_index, check_weight
+from jlgcn._validation import check_edge_index, check_weight
 from jlgcn.graphs.graph import Graph
+from jlgcn.ops.csr import Pattern, csr_matmul, edge_squared_distance, symmetric_pattern
 from jlgcn.ops.knn import Search, nearest_neighbors
 from jlgcn.ops.precision import compute_dtype
-from jlgcn.ops.sparse import Pattern, csr_matmul, edge_squared_distance, symmetric_pattern
 
 
 class SparseGraph(Graph):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from jlgcn._checks import as_input
+from jlgcn._validation import as_input
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from jlgcn._checks import as_input, check_memory, check_projection
+from jlgcn._memory import check_memory
+from jlgcn._validation import as_input, check_projection
 from jlgcn.graphs import (
     AttachedGraph,
     DenseGraph,
@@ -21,11 +22,11 @@ from jlgcn.graphs import (
     SparseRows,
     knn_graph,
 )
+from jlgcn.graphs.regime import least_whole_graph, plan_whole_graph, whole_graph_regime
 from jlgcn.nn.health import GraphHealth, spread_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
-from jlgcn.plan import least_whole_graph, plan_whole_graph, whole_graph_regime
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,9 @@ class GraphLearner(nn.Module):
             Euclidean distance and needs rank = in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
-            what memory cannot hold (:func:`jlgcn.plan.least_whole_graph`). "dense" is exact too and
-            holds all N × N weights: faster where rank is in the hundreds, and what "auto" does with
-            batches of graphs of up to 512 nodes.
+            what memory cannot hold (:func:`jlgcn.graphs.regime.least_whole_graph`). "dense" is
+            exact too and holds all N × N weights: faster where rank is in the hundreds, and what
+            "auto" does with batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
         median_distance: where "median" begins; less for a wider graph, more for a sparser one.
 

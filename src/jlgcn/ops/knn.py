@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jlgcn._optional import require
 from jlgcn.ops.blocks import BLOCK_ENTRIES
-from jlgcn.ops.features import SparseFeatures
 from jlgcn.ops.precision import compute_dtype, no_autocast
+from jlgcn.ops.sparse_matrix import SparseFeatures
 
 Search = Literal["auto", "exact", "faiss"]
 SEARCHES: tuple[Search, ...] = ("auto", "exact", "faiss")

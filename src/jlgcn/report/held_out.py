@@ -15,10 +15,10 @@ from sklearn.metrics import f1_score
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from jlgcn.comparison import Comparison, compare
+from jlgcn.closed_form import fit_closed_form
+from jlgcn.closed_form.heads import leave_one_out
 from jlgcn.estimator import JLGCNClassifier
-from jlgcn.nn import fit_closed_form
-from jlgcn.nn.ridge import leave_one_out
+from jlgcn.estimator.comparison import Comparison, compare
 from jlgcn.ops import SparseFeatures
 
 # Models of more rows are not fitted again where nobody asks for it.

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from jlgcn._files import write_file
-from jlgcn.comparison import Comparison
 from jlgcn.estimator import JLGCNClassifier
+from jlgcn.estimator.comparison import Comparison
 from jlgcn.graphs import SparseGraph
 from jlgcn.report.graph_view import COLORS, OTHER_COLOR, class_colors, graph_view
 from jlgcn.report.held_out import HeldOut, compare_again, held_out

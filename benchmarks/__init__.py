@@ -1,0 +1,1 @@
+"""Measurements, each against a bare engine in the same run: python -m benchmarks.NAME."""

@@ -1,0 +1,1 @@
+"""Evidence: our own claims, what they are measured by, and the numbers in the documents."""

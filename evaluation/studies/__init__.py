@@ -1,0 +1,1 @@
+"""Studies behind the defaults: what was tried, and what validation said."""

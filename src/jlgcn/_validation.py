@@ -1,0 +1,247 @@
+"""What is asked of every input, in one place: readers, graphs, networks and the estimator use it.
+
+Each refusal names the argument, the first place that is wrong, and what to do. Nothing here costs
+more than a pass over what it looks at.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from jlgcn._memory import check_memory
+
+#: Whole numbers above it are not all different in float32.
+LARGEST_WHOLE = 2**24
+
+
+_FILL_IN = "fill in or leave out such rows; in training, a smaller learning rate may help"
+
+
+def as_input(
+    x: Tensor,  # (*batch, N, in_channels)
+    parameter: Tensor,
+    in_channels: int,
+    *,
+    name: str = "x",
+) -> Tensor:  # (*batch, N, in_channels)
+    """Return features as a network can take them: dense, real, in its precision.
+
+    Args:
+        x: features of any real dtype, dense or sparse.
+        parameter: one of the network's, whose device and dtype count.
+        in_channels: features that the network was made for.
+        name: what to call `x`.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, but it is a {type(x).__name__}; use torch.as_tensor"
+        )
+    check_real(x.dtype, name)
+    check_shape(x.shape, name)
+    if x.shape[-1] != in_channels:
+        raise ValueError(
+            f"{name} has {x.shape[-1]} features but the network was made for {in_channels}; pass "
+            "the same features, or make a network for these"
+        )
+    if x.device != parameter.device:
+        raise ValueError(
+            f"{name} is on {x.device} but the parameters are on {parameter.device}; call "
+            f'{name}.to("{parameter.device}"), or move the network'
+        )
+    if x.layout != torch.strided:
+        needed = x.shape.numel() * parameter.element_size()
+        check_memory(needed, x.device, f"{name} with its zeros", "use JLGCNClassifier, which")
+        x = x.to_dense()
+    if not x.dtype.is_floating_point:
+        _warn_of_large_integers(x, name)
+    return x.to(parameter.dtype)
+
+
+def check_real(dtype: torch.dtype, name: str) -> None:
+    """Raise if numbers are complex."""
+    if dtype.is_complex:
+        raise ValueError(
+            f"{name} must be of real numbers, but it is {dtype}; pass real and imaginary parts as "
+            "columns of their own"
+        )
+
+
+def check_shape(shape: Sequence[int], name: str) -> None:
+    """Raise unless features have rows and columns, and at least one of each."""
+    if len(shape) < 2:
+        raise ValueError(
+            f"{name} must have the shape (nodes, features), but it is {tuple(shape)}; "
+            f"use {name}.reshape(1, -1) for one node"
+        )
+    if torch.compiler.is_compiling():  # sizes are symbols there, and asking would fix them
+        return
+    for place, what in ((-2, "nodes"), (-1, "features")):
+        if shape[place] == 0:
+            raise ValueError(
+                f"{name} has 0 {what}, its shape is {tuple(shape)}; pass at least one of each"
+            )
+
+
+def _warn_of_large_integers(x: Tensor, name: str) -> None:
+    if x.dtype == torch.bool or torch.compiler.is_compiling():
+        return
+    low, high = (int(bound) for bound in x.aminmax())
+    if max(-low, high) > LARGEST_WHOLE:
+        warn_of_large_integers(name)
+
+
+def warn_of_large_integers(name: str) -> None:
+    """Say that whole numbers are rounded."""
+    warnings.warn(
+        f"{name} has whole numbers above 2²⁴, which float32 rounds; subtract a constant, or leave "
+        "out columns that are ids",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def check_finite(x: Tensor, name: str = "x", remedy: str = _FILL_IN) -> None:
+    """Raise if a number is NaN or infinite, and say which is the first.
+
+    Args:
+        x: any tensor.
+        name: what to call it.
+        remedy: what to do about it.
+    """
+    if not x.dtype.is_floating_point or x.numel() == 0 or torch.compiler.is_compiling():
+        return
+    x = x.detach()
+    # One pass without a copy: NaN and infinity are always among the two.
+    if all(bool(bound.isfinite()) for bound in x.aminmax()):
+        return
+    first = tuple((~x.isfinite()).nonzero()[0].tolist())
+    raise not_finite(name, first, x[first].item(), remedy)
+
+
+def not_finite(name: str, place: tuple[int, ...], value: float, remedy: str) -> ValueError:
+    """Return the error for a number that is NaN or infinite."""
+    return ValueError(
+        f"{name} must be finite, without NaN or inf, but entry {place} is {value}; {remedy}"
+    )
+
+
+def check_projection(
+    z: Tensor,  # (*batch, N, rank)
+    x: Tensor,  # (*batch, N, in_channels)
+) -> None:
+    """Raise if points are not finite, because features are not, or because they are too large."""
+    if torch.compiler.is_compiling() or all(bool(b.isfinite()) for b in z.detach().aminmax()):
+        return
+    check_finite(x)
+    first = tuple((~z.detach().isfinite()).any(-1).nonzero()[0].tolist())
+    raise ValueError(
+        f"x is so large that the metric overflows at node {first}; scale the features, for example "
+        "with jlgcn.closed_form.FeatureScaler"
+    )
+
+
+def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+    """Raise unless `edge_index` is a list of pairs of nodes, (2, E), int64."""
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        hint = "; pass edge_index.t()" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+        raise ValueError(
+            f"edge_index must have the shape (2, edges), but it is {tuple(edge_index.shape)}{hint}"
+        )
+    if edge_index.dtype != torch.int64:
+        raise ValueError(
+            f"edge_index must be int64, but it is {edge_index.dtype}; call edge_index.long()"
+        )
+    if edge_index.numel() == 0:
+        return
+    lowest, highest = (int(bound) for bound in edge_index.aminmax())
+    if lowest < 0 or highest >= num_nodes:
+        is_bad = ((edge_index < 0) | (edge_index >= num_nodes)).any(0)
+        first = int(is_bad.nonzero()[0])
+        raise ValueError(
+            f"edge_index must lie between 0 and {num_nodes - 1}, the nodes there are, but edge "
+            f"{first} is {tuple(edge_index[:, first].tolist())}; number the nodes from 0 and pass "
+            "num_nodes if some have no edge"
+        )
+
+
+def check_weight(weight: Tensor, edge_index: Tensor) -> None:
+    """Raise unless there is a finite weight, not below 0, for each edge."""
+    if weight.shape != edge_index.shape[1:]:
+        raise ValueError(
+            f"weight must have one entry for each of {edge_index.shape[1]} edges, but its shape is "
+            f"{tuple(weight.shape)}"
+        )
+    if not weight.dtype.is_floating_point:
+        raise ValueError(f"weight must be floating point, but it is {weight.dtype}; call .float()")
+    if weight.device != edge_index.device:
+        raise ValueError(
+            f"weight is on {weight.device} but edge_index is on {edge_index.device}; call "
+            f'weight.to("{edge_index.device}")'
+        )
+    check_not_negative(weight, "weight")
+
+
+def check_not_negative(weight: Tensor, name: str) -> None:
+    """Raise if a weight is NaN, infinite or below 0, and say which is the first."""
+    weight = weight.detach()
+    is_bad = ~(weight >= 0) | weight.isinf()
+    if bool(is_bad.any()):
+        first = tuple(is_bad.nonzero()[0].tolist())
+        place = str(first[0]) if len(first) == 1 else str(first)
+        raise ValueError(
+            f"{name} must be finite and not negative, but {name} {place} is "
+            f"{weight[first].item()}; drop such edges, or map the weights to [0, ∞) first"
+        )
+
+
+def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train") -> None:
+    """Raise unless these nodes have classes, from 0.
+
+    Args:
+        y: classes of all nodes, (N,); -1 where there is none.
+        nodes: nodes whose classes are used.
+        num_nodes: N.
+        name: what to call `nodes`.
+    """
+    if y.shape != (num_nodes,):
+        raise ValueError(
+            f"y must have a class for each of {num_nodes} nodes, but its shape is "
+            f"{tuple(y.shape)}; pass -1 where there is none"
+        )
+    if y.dtype.is_floating_point or y.dtype.is_complex:
+        raise ValueError(
+            f"y must be of whole numbers, but it is {y.dtype}, which may hide NaN; pass -1 where "
+            "there is no class, and call y.long()"
+        )
+    if nodes.numel() == 0:
+        raise ValueError(f"{name} names no node, so there are no labels; name some of each class")
+    low, high = int(nodes.min()), int(nodes.max())
+    if low < 0 or high >= num_nodes:
+        first = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
+        raise ValueError(
+            f"{name} must name nodes from 0 to {num_nodes - 1}, but entry {first} is "
+            f"{int(nodes[first])}; number the nodes from 0"
+        )
+    if bool((y[nodes] < 0).any()):
+        first = int(nodes[int((y[nodes] < 0).nonzero()[0])])
+        raise ValueError(
+            f"y must be 0 or more at the nodes of {name}, but y[{first}] is {int(y[first])}; leave "
+            f"this node out of {name}, or give it its class"
+        )
+
+
+def warn_of_absent_classes(y: Tensor, train: Tensor, num_classes: int) -> None:
+    """Say so if there are classes that nothing can be learned of."""
+    count = torch.bincount(y[train], minlength=num_classes)
+    if bool((count == 0).any()):
+        first = int((count == 0).nonzero()[0])
+        warnings.warn(
+            f"no node of train has class {first}; it will not be predicted. Label some nodes of "
+            "every class",
+            UserWarning,
+            stacklevel=3,
+        )

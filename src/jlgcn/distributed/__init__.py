@@ -1,0 +1,38 @@
+"""Exact graphs over several processes, as `torchrun` starts them.
+
+Names are imported when they are first used: they need PyTorch's distributed package, which some
+builds of PyTorch do not have.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+import torch.distributed
+
+if TYPE_CHECKING:
+    from jlgcn.distributed.apply import distribute
+    from jlgcn.distributed.launch import joined_processes
+    from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
+
+__all__ = [
+    "ShardedKernelGraph",
+    "ShardedSparseGraph",
+    "Shards",
+    "distribute",
+    "joined_processes",
+]
+
+_HOME = dict.fromkeys(__all__, "sharded") | {"distribute": "apply", "joined_processes": "launch"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'jlgcn.distributed' has no attribute {name!r}")
+    if not torch.distributed.is_available():
+        raise ImportError(
+            f"{name} needs torch.distributed, which this build of PyTorch does not have; install "
+            "one that has it, or hold the graph in one process (jlgcn.KernelGraph)"
+        )
+    return getattr(importlib.import_module(f"jlgcn.distributed.{_HOME[name]}"), name)

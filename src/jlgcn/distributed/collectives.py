@@ -1,0 +1,44 @@
+"""Which process this is, and sums over all of them; alone, a process is the first of one."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor
+
+from jlgcn.nn.batch_norm import is_distributed
+
+
+def process_group() -> tuple[int, int]:
+    """Return the rank of this process and how many there are; (0, 1) for one alone.
+
+    Example:
+        >>> process_group()
+        (0, 1)
+    """
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+
+
+def sum_over_processes(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes.
+
+    Example:
+        >>> import torch
+        >>> sum_over_processes(torch.tensor(2.0))
+        tensor(2.)
+    """
+    return mean_over_processes(value) * process_group()[1]
+
+
+def mean_over_processes(value: Tensor) -> Tensor:
+    """Return the mean of a tensor over all processes.
+
+    Example:
+        >>> import torch
+        >>> mean_over_processes(torch.tensor(2.0))
+        tensor(2.)
+    """
+    if is_distributed():
+        value = value.clone()
+        dist.all_reduce(value)
+        value /= dist.get_world_size()
+    return value

@@ -1,0 +1,1 @@
+"""What a size takes, before anything is allocated."""

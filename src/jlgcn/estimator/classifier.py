@@ -1,0 +1,384 @@
+"""The estimator for people who live in scikit-learn: a table, some labels, perhaps a graph."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from jlgcn._errors import OneClassWarning
+from jlgcn._memory import check_memory
+from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation, fit_closed_form
+from jlgcn.closed_form.scaling import Kind
+from jlgcn.estimator.document import (
+    TableNames,
+    classes_from_document,
+    classes_to_document,
+    model_from_tensors,
+    model_to_tensors,
+    plain,
+)
+from jlgcn.estimator.persistence import damaged, read_model, write_model
+from jlgcn.estimator.validation import (
+    as_edges,
+    as_features,
+    as_sparse,
+    check_scaled,
+    probabilities,
+    read_labels,
+    validated,
+    warn_of_equal_rows,
+)
+from jlgcn.graphs import EdgeExplanation, EdgeList, SparseGraph, strongest_edges
+from jlgcn.ops import SparseFeatures
+
+logger = logging.getLogger(__name__)
+
+
+class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Classifies the rows of a table from a few labels, and learns the graph that joins them.
+
+    Features, classes and a graph are learned in turn
+    (:func:`jlgcn.closed_form.fit_closed_form`): rows are joined by the kernel
+
+    .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
+
+    whose metric R grows in directions that tell classes apart; a given graph is added, and the
+    labels decide how far it is trusted. Nothing is random.
+
+    This is not the network of Tang et al. (2019), which :class:`jlgcn.nn.JLGCN` is. Both have a
+    Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). Here
+    there are no weight matrices W_l, no non-linearity, no graph Laplacian regularizer and no joint
+    loss: features are diffused by personalized PageRank and classified by ridge (or Nyström kernel
+    ridge) regression, and the metric is self-trained on the predicted classes.
+
+    Args:
+        n_layers: graphs that are learned one after another; the first by the features alone.
+        n_neighbors: rows that a row is joined with; None lets the labels choose.
+        learned_degree: how much all learned edges of a row weigh, on average, where a given edge
+            weighs 1; None lets the labels choose.
+        given_decay: how fast a given edge loses weight with the learned distance of its ends; 0
+            trusts all edges alike, None lets the labels choose.
+        metric_weight: how much the learned metric counts beside the Euclidean one.
+        restart: how near to itself a row looks; 1 would be itself alone, None lets the labels
+            choose.
+        n_components: directions of the features that are used.
+        scaler: "words" for counts and weights of words, "table" for measurements of different
+            units, "embeddings" for vectors of an encoder, SVD or PCA, "none" for other features
+            that are scaled already; "auto" tells the first three apart, see
+            :meth:`jlgcn.closed_form.FeatureScaler.fit`, and `scaler_` says which it took.
+        verbose: log what was chosen and found.
+
+    Attributes:
+        classes_: the classes.
+        transduction_: class of every row of `fit`, labelled or not.
+        label_distributions_: its probabilities, (n_samples, n_classes); they are not calibrated.
+        history_: for each layer, the loss of labels that it had not learned from.
+        choice_: what the labels chose.
+        model_: the fitted :class:`jlgcn.closed_form.ClosedFormJLGCN`.
+        scaler_: how features are scaled; `scaler_.kind` is what they were taken for.
+        n_features_in_: number of features.
+        feature_names_in_: their names, where X was a data frame.
+        table_: what a table calls its rows and columns, where ``jlgcn fit`` read one; else None.
+
+    Cost: see :func:`jlgcn.closed_form.fit_closed_form`; float64 features take twice the memory of
+    float32.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> few = y.copy()
+        >>> few[5:] = -1
+        >>> few[[60, 70, 80, 140, 150, 160]] = y[[60, 70, 80, 140, 150, 160]]
+        >>> model = JLGCNClassifier().fit(X, few)
+        >>> bool((model.transduction_ == y).mean() > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_layers: int = 3,
+        n_neighbors: int | None = None,
+        learned_degree: float | None = None,
+        given_decay: float | None = None,
+        metric_weight: float = 0.1,
+        restart: float | None = None,
+        n_components: int = 1024,
+        scaler: Kind = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.n_layers = n_layers
+        self.n_neighbors = n_neighbors
+        self.learned_degree = learned_degree
+        self.given_decay = given_decay
+        self.metric_weight = metric_weight
+        self.restart = restart
+        self.n_components = n_components
+        self.scaler = scaler
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, graph: Any = None) -> Self:  # noqa: ANN401, N803
+        """Learn from all rows and the labels of some.
+
+        Args:
+            X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
+            y: classes, (n_samples,): numbers or text, in an array, a list or a column of a data
+                frame. A row without a label has -1, NaN, None, NA or NaT; as text, "" or "-1".
+            graph: edges among the rows: an edge list (2, E), a matrix, or whatever
+                :func:`jlgcn.as_graph` reads; None for none.
+        """
+        labels = read_labels(y)
+        features, _ = validated(
+            self, X, y=labels.values, dtype=[np.float64, np.float32], ensure_min_samples=2
+        )
+        if not labels.is_known.any():
+            raise ValueError("y has no label; give at least one row of each class its class")
+        self.classes_, codes = np.unique(labels.values[labels.is_known], return_inverse=True)
+        if len(self.classes_) == 1:
+            warnings.warn(
+                f"all labels of y are of one class, {self.classes_[0]}, so that there is nothing "
+                "to learn; label rows of every class",
+                OneClassWarning,
+                stacklevel=2,
+            )
+        classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
+        train = torch.from_numpy(np.flatnonzero(labels.is_known))
+        classes[train] = torch.from_numpy(codes)
+        x = as_features(features)
+        self.scaler_ = FeatureScaler.fit(x, self.scaler)
+        scaled = self.scaler_(x)
+        check_scaled(scaled, x)
+        warn_of_equal_rows(x, scaled)
+        given = as_sparse(graph, features.shape[0], x.dtype)
+        self.model_ = fit_closed_form(scaled, given, classes, train, options=self._options())
+        self.table_: TableNames | None = None
+        self._describe()
+        if self.verbose:
+            logger.info("features were scaled by %r", self.scaler_)
+            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
+        return self
+
+    def _options(self) -> ClosedFormOptions:
+        return ClosedFormOptions(
+            num_layers=self.n_layers,
+            num_neighbors=self.n_neighbors,
+            learned_degree=self.learned_degree,
+            given_decay=self.given_decay,
+            metric_weight=self.metric_weight,
+            restart=self.restart,
+            num_components=self.n_components,
+        )
+
+    def _describe(self) -> None:
+        """Set what follows from the fitted model."""
+        self.choice_ = self.model_.choice
+        self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
+        self.label_distributions_ = probabilities(self.model_.logits)
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
+
+    def predict_proba(
+        self,
+        X: ArrayLike,  # noqa: N803
+        edges: ArrayLike | None = None,
+    ) -> NDArray[np.floating]:
+        """Return the probabilities of the classes for new rows, each by itself; not calibrated.
+
+        Args:
+            X: features of new rows, (n_new, n_features).
+            edges: known edges, (2, E): the number of the new row, from 0, and that of the row of
+                `fit`.
+        """
+        check_is_fitted(self, "model_")
+        x = self._scaled(X)
+        pairs = None if edges is None else as_edges(edges, x.shape[0], len(self.transduction_))
+        return probabilities(self.model_.predict(x, pairs))
+
+    def predict(
+        self,
+        X: ArrayLike,  # noqa: N803
+        edges: ArrayLike | None = None,
+    ) -> NDArray[Any]:
+        """Return the classes of new rows, each by itself; arguments as in :meth:`predict_proba`.
+
+        For the rows of `fit` itself, :attr:`transduction_` is what was learned together.
+        """
+        probability = self.predict_proba(X, edges)
+        predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
+        return predicted
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy of :meth:`predict` on the rows that have a label.
+
+        Args:
+            X: features of new rows, (n_new, n_features).
+            y: their classes, with gaps as in :meth:`fit`; rows without a label do not count.
+            sample_weight: what each row counts, (n_new,); None for 1.
+
+        This is what `cross_val_score` and `GridSearchCV` ask for. Their own splitter for
+        classifiers refuses NaN, None and NA before this class sees them: pass -1 or "" there, or
+        ``cv=KFold(5, shuffle=True)``. Named scorers such as ``scoring="accuracy"`` count rows
+        without a label as mistakes.
+        """
+        labels = read_labels(y, are_learned=False)
+        predicted = self.predict(X)
+        if len(predicted) != len(labels.values):
+            raise ValueError(f"X has {len(predicted)} rows but y {len(labels.values)}")
+        if not labels.is_known.any():
+            raise ValueError(
+                "no row has a label, so there is nothing to score; in cross-validation, take fewer "
+                "folds"
+            )
+        known = labels.is_known
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        score = accuracy_score(labels.values[known], predicted[known], sample_weight=weight)
+        return float(score)
+
+    def graph_(self, layer: int = -1) -> SparseGraph:
+        """Return the graph that a layer learned, without given edges."""
+        check_is_fitted(self, "model_")
+        graph: SparseGraph = self.model_.layers[layer].learned
+        return graph
+
+    def edges(
+        self, layer: int = -1, *, top_k: int | None = None, threshold: float | None = None
+    ) -> EdgeList:
+        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.strongest_edges`."""
+        return strongest_edges(self.graph_(layer), top_k=top_k, threshold=threshold)
+
+    def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
+        """Return what the learned distance of two rows of `fit` is made of.
+
+        The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
+        """
+        check_is_fitted(self, "model_")
+        rows = torch.tensor([self._number(row) for row in (i, j)])
+        first, second = self.model_.candidates.features_of(rows)
+        return self.model_.explain_edge(first, second, layer)
+
+    def explain_node(self, i: int) -> NodeExplanation:
+        """Return which neighbours moved the prediction of a row of `fit`.
+
+        Scores are in the order of :attr:`classes_`. See
+        :meth:`jlgcn.closed_form.ClosedFormJLGCN.explain_node`.
+        """
+        check_is_fitted(self, "model_")
+        return self.model_.explain_node(self._number(i))
+
+    def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
+        """Return the rows of `fit` whose labels would tell most about all others, the best first.
+
+        See :meth:`jlgcn.closed_form.ClosedFormJLGCN.suggest_labels`.
+        """
+        check_is_fitted(self, "model_")
+        rows: NDArray[np.int64] = self.model_.suggest_labels(n).numpy()
+        return rows
+
+    def important_features(self, layer: int = -1) -> list[tuple[str, float]]:
+        """Return features and what they add to the squared distance of two rows, the largest first.
+
+        Averages over all pairs of rows; they sum to the mean squared distance.
+        """
+        check_is_fitted(self, "model_")
+        added = self.model_.feature_importance(layer)
+        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(added))])
+        order = added.argsort(descending=True, stable=True).tolist()
+        return [(str(names[k]), float(added[k])) for k in order]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the fitted estimator to a folder: numbers as safetensors, the rest as JSON.
+
+        It holds the features of all rows of `fit`, which new rows are attached to.
+        """
+        check_is_fitted(self, "model_")
+        tensors, document = model_to_tensors(self.model_)
+        tensors |= {"scaler/shift": self.scaler_.shift, "scaler/scale": self.scaler_.scale}
+        names = getattr(self, "feature_names_in_", None)
+        parameters = {name: plain(value) for name, value in self.get_params().items()}
+        document |= {
+            "estimator": type(self).__name__,
+            "parameters": parameters | {"verbose": bool(self.verbose)},
+            "classes": classes_to_document(self.classes_),
+            "scaler": {name: getattr(self.scaler_, name) for name in ("kind", "is_count", "power")},
+            "feature_names": None if names is None else names.tolist(),
+            "table": None if self.table_ is None else asdict(self.table_),
+        }
+        write_model(Path(folder), tensors, document)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Return the estimator that :meth:`save_pretrained` wrote; nothing in its files is run."""
+        path = Path(folder)
+        tensors, document = read_model(path)
+        if document["estimator"] != cls.__name__:
+            raise ValueError(f"{path} holds no {cls.__name__} but a {document['estimator']!r}")
+        estimator = cls(**document["parameters"])
+        try:
+            estimator._restore(tensors, document)
+        except ValueError as error:
+            raise damaged(path, str(error)) from None
+        return estimator
+
+    def _restore(self, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
+        model = model_from_tensors(tensors, document)
+        num_rows, num_classes = model.logits.shape
+        self.n_features_in_ = model.projection.shape[0]
+        names, table = document["feature_names"], document["table"]
+        self.table_ = None if table is None else TableNames(**table)
+        counts = [("classes", num_classes, document["classes"]["values"])]
+        counts += [] if names is None else [("features", self.n_features_in_, names)]
+        if self.table_ is not None:
+            counts += [("rows", num_rows, self.table_.ids)]
+            counts += [("columns", self.n_features_in_, self.table_.feature_names)]
+        for what, number, found in counts:
+            if len(found) != number:
+                raise ValueError(f"{number:,} {what} have {len(found):,} names")
+        self.classes_ = classes_from_document(document["classes"], num_rows)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        shift, scale = tensors["scaler/shift"], tensors["scaler/scale"]
+        self.scaler_ = FeatureScaler(shift=shift, scale=scale, **document["scaler"])
+        self.model_ = model
+        self._describe()
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _number(self, row: int) -> int:
+        last = len(self.transduction_) - 1
+        if not 0 <= row <= last:
+            raise ValueError(f"rows are numbered 0 to {last}, but one is {row}")
+        return int(row)
+
+    def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
+        dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
+        features = validated(self, X, reset=False, dtype=dtype)
+        x = as_features(features)
+        # New rows are compared with those of fit, so they are held in the same way.
+        must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)
+        if isinstance(x, SparseFeatures) and not must_be_sparse:
+            needed = features.shape[0] * features.shape[1] * features.dtype.itemsize
+            check_memory(needed, "cpu", "X with its zeros", "predicting some rows at a time")
+            x = torch.from_numpy(features.toarray())
+        scaled = self.scaler_(x)
+        check_scaled(scaled, x)
+        if isinstance(scaled, Tensor) and must_be_sparse:
+            scaled = SparseFeatures.from_dense(scaled)
+        return scaled

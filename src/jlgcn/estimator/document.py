@@ -1,0 +1,387 @@
+"""A fitted model as tensors and a JSON document, and the schema that both are held against."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, whole, word
+from jlgcn._validation import check_finite
+from jlgcn.closed_form import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
+from jlgcn.closed_form.candidates import Candidates, GraphChoice
+from jlgcn.closed_form.inputs import Inputs, num_blocks
+from jlgcn.closed_form.model import Control
+from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.closed_form.scaling import KINDS
+from jlgcn.graphs import SparseGraph
+from jlgcn.ops import SparseFeatures, symmetric_pattern
+
+SCHEMA_VERSION = 4
+
+
+@dataclass(frozen=True)
+class TableNames:
+    """What a table calls its rows and columns, which numbers alone do not say.
+
+    Attributes:
+        ids: of the rows of `fit`, (N,).
+        id_column: the column that has them; None where rows are counted.
+        label_column: the column of classes.
+        drop: columns that are no features.
+        feature_names: the columns that are, (F,).
+    """
+
+    ids: list[str]
+    id_column: str | None
+    label_column: str
+    drop: list[str]
+    feature_names: list[str]
+
+
+# Names of classes are repeated for every row; beyond this they are refused.
+_MAX_CLASS_NAME_BYTES = 100 * 2**20
+
+_MANY = 10**9
+_COUNT = whole(1, _MANY)
+_AMOUNT = real(0, 1e300)
+_RESTART = real(0, 1, above=True)
+_NAME = text(100_000)
+_INPUTS = word(*get_args(Inputs))
+
+
+def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
+    if isinstance(value, str):
+        return _NAME(value, where)
+    if isinstance(value, bool):
+        return value
+    return real(-1e308, 1e308)(value, where)
+
+
+#: Types, ranges and names of all that the document of a model holds.
+SCHEMA: dict[str, Check] = {
+    "schema": whole(SCHEMA_VERSION, SCHEMA_VERSION),
+    "sha256": text(64),
+    "options": record(
+        {
+            "num_layers": whole(1, 1000),
+            "num_neighbors": maybe(_COUNT),
+            "learned_degree": maybe(_AMOUNT),
+            "given_decay": maybe(_AMOUNT),
+            "num_candidates": _COUNT,
+            "metric_weight": _AMOUNT,
+            "restart": maybe(_RESTART),
+            "inputs": maybe(_INPUTS),
+            "kernel_decay": maybe(_AMOUNT),
+            "num_components": _COUNT,
+            "component_power": real(-100, 100),
+            "tolerance": real(0, 1, above=True),
+            "control": word(*get_args(Control)),
+        }
+    ),
+    "choice": record(
+        {
+            "num_neighbors": _COUNT,
+            "learned_degree": _AMOUNT,
+            "given_decay": _AMOUNT,
+            "restart": _RESTART,
+            "inputs": _INPUTS,
+            "kernel_decay": _AMOUNT,
+        }
+    ),
+    "unit": real(0, 1e300, above=True),
+    "learned_scale": _AMOUNT,
+    "losses": list_of(_AMOUNT, 1000),
+    "landmark_decay": _AMOUNT,
+    "estimator": text(200),
+    "parameters": record(
+        {
+            "n_layers": whole(1, 1000),
+            "n_neighbors": maybe(_COUNT),
+            "learned_degree": maybe(_AMOUNT),
+            "given_decay": maybe(_AMOUNT),
+            "metric_weight": _AMOUNT,
+            "restart": maybe(_RESTART),
+            "n_components": _COUNT,
+            "scaler": word(*KINDS),
+            "verbose": flag,
+        }
+    ),
+    "classes": record(
+        {
+            "dtype": word(
+                *("bool", "str", "object", "float16", "float32", "float64"),
+                *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+            ),
+            "values": list_of(_class_value, _MANY),
+        }
+    ),
+    "scaler": record(
+        {
+            "kind": word(*(kind for kind in KINDS if kind != "auto")),
+            "is_count": flag,
+            "power": real(0, 1, above=True),
+        }
+    ),
+    "feature_names": maybe(list_of(_NAME, _MANY)),
+    "table": maybe(
+        record(
+            {
+                "ids": list_of(_NAME, _MANY),
+                "id_column": maybe(_NAME),
+                "label_column": _NAME,
+                "drop": list_of(_NAME, _MANY),
+                "feature_names": list_of(_NAME, _MANY),
+            }
+        )
+    ),
+}
+
+# Shapes of tensors, by letters that stand for the same number everywhere: N rows, F features,
+# D components, C classes, K candidates, L landmarks of P inputs, I columns that the classifier
+# weighs, M labels, X entries of sparse features, E entries of a graph.
+_SHAPES: dict[str, tuple[str, ...]] = {
+    "index": ("N", "K"),
+    "distance": ("N", "K"),
+    "projection": ("F", "D"),
+    "spread": ("N", "D"),
+    "weight": ("I", "C"),
+    "bias": ("C",),
+    "train": ("M",),
+    "labels": ("M",),
+    "scaler/shift": ("F",),
+    "scaler/scale": ("F",),
+}
+_INTEGERS = ("index", "train", "labels")
+_INFINITE = ("distance", "given_distance")  # where there is no neighbour
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a parameter as JSON has it: a NumPy number, as searches over a grid pass, is one."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def classes_to_document(classes: np.ndarray) -> dict[str, Any]:
+    """Return the names of classes as JSON."""
+    dtype = "str" if classes.dtype.kind == "U" else str(classes.dtype)
+    return {"dtype": dtype, "values": classes.tolist()}
+
+
+def classes_from_document(document: dict[str, Any], num_rows: int) -> np.ndarray:
+    """Return the names of classes; `num_rows` of them will be written out by predictions."""
+    dtype, values = document["dtype"], document["values"]
+    kind: Any = {"bool": bool, "str": str, "object": str}.get(
+        dtype, int if "int" in dtype else float
+    )
+    for index, value in enumerate(values):
+        if type(value) is not kind:
+            raise ValueError(f"classes.values[{index}] must be of {dtype}, but it is {value!r:.60}")
+    if kind is int and values:
+        limits = np.iinfo(dtype)
+        if min(values) < limits.min or max(values) > limits.max:
+            raise ValueError(f"classes.values must fit into {dtype}")
+    if dtype == "str":
+        needed = 4 * max(map(len, values), default=0) * max(num_rows, len(values))
+        if needed > _MAX_CLASS_NAME_BYTES:
+            raise ValueError(f"names of classes would take {needed:,} bytes; use shorter ones")
+        return np.array(values, dtype=str)
+    return np.array(values, dtype=np.dtype(dtype))
+
+
+def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return all that a fitted model is, as tensors and as JSON."""
+    candidates = model.candidates
+    tensors = {
+        "index": candidates.index,
+        "distance": candidates.distance,
+        "projection": model.projection,
+        "spread": model.spread,
+        "weight": model.weight,
+        "bias": model.bias,
+        "train": model.train,
+        "labels": model.labels,
+    }
+    if isinstance(candidates.x, SparseFeatures):
+        x = candidates.x
+        tensors |= {"x/crow": x.crow, "x/col": x.col, "x/value": x.value}
+    else:
+        tensors["x"] = candidates.x
+    tensors |= _graph_to_tensors("graph", model.graph)
+    if candidates.given is not None:
+        assert candidates.given_distance is not None
+        tensors |= _graph_to_tensors("given", candidates.given)
+        tensors["given_distance"] = candidates.given_distance
+    if model.landmarks is not None:
+        tensors["landmarks"] = model.landmarks.points
+        tensors["whitening"] = model.landmarks.whitening
+    for index, layer in enumerate(model.layers):
+        tensors |= {f"metric/{index}": layer.metric, f"logits/{index}": layer.logits}
+        tensors |= _graph_to_tensors(f"learned/{index}", layer.learned)
+    document = {
+        "options": asdict(model.options),
+        "choice": asdict(model.choice),
+        "unit": candidates.unit,
+        "learned_scale": model.learned_scale,
+        "losses": [layer.loss for layer in model.layers],
+        "landmark_decay": 0.0 if model.landmarks is None else model.landmarks.decay,
+    }
+    return tensors, document
+
+
+def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJLGCN:
+    """Return the fitted model of a document and tensors, which must be as the schema says."""
+    choice = GraphChoice(**document["choice"])
+    shapes = _shapes(document, choice, tensors)
+    sizes = _check_tensors(tensors, shapes)
+    num_nodes, num_features, num_classes = sizes["N"], sizes["F"], sizes["C"]
+    num_inputs = sizes["D"] * num_blocks(choice.inputs)
+    found = sizes["P"] if choice.kernel_decay > 0 else sizes["I"]
+    if found != num_inputs:
+        raise ValueError(f"the classifier has {found} inputs, not {num_inputs}")
+    _check_range("index", tensors["index"], -1, num_nodes)
+    _check_range("train", tensors["train"], 0, num_nodes)
+    _check_range("labels", tensors["labels"], 0, num_classes)
+    x: Tensor | SparseFeatures
+    if "x" in tensors:
+        x = tensors["x"]
+    else:
+        value, col, crow = (tensors[f"x/{name}"] for name in ("value", "col", "crow"))
+        # Not by SciPy's check_format, whose differences overflow for starts near 2**63.
+        _check_range("x/crow", crow, 0, len(value) + 1)
+        _check_range("x/col", col, 0, num_features)
+        if int(crow[0]) != 0 or int(crow[-1]) != len(value) or bool((crow.diff() < 0).any()):
+            raise ValueError("x/crow does not say where rows begin")
+        parts = (value.numpy(), col.numpy(), crow.numpy())
+        shape = (num_nodes, num_features)
+        x = SparseFeatures.from_scipy(scipy.sparse.csr_array(parts, shape=shape))
+    given = None
+    if "given/row" in tensors:
+        given = _graph(tensors, "given", num_nodes)
+    elif choice.inputs == "unit with own and neighbors":
+        raise ValueError(f"inputs {choice.inputs!r} ask for a given graph, but there is none")
+    graph = _graph(tensors, "graph", num_nodes)
+    if not bool((graph.degree() > 0).all()):
+        raise ValueError("a node of graph has no edge, not even one to itself")
+    landmarks = None
+    if choice.kernel_decay > 0:
+        decay = float(document["landmark_decay"])
+        landmarks = Landmarks(tensors["landmarks"], decay, tensors["whitening"])
+    layers = tuple(
+        ClosedFormLayer(
+            tensors[f"metric/{i}"],
+            _graph(tensors, f"learned/{i}", num_nodes),
+            tensors[f"logits/{i}"],
+            float(loss),
+        )
+        for i, loss in enumerate(document["losses"])
+    )
+    return ClosedFormJLGCN(
+        options=ClosedFormOptions(**document["options"]),
+        choice=choice,
+        candidates=Candidates(
+            x,
+            float(document["unit"]),
+            tensors["index"],
+            tensors["distance"],
+            given,
+            tensors.get("given_distance"),
+        ),
+        layers=layers,
+        graph=graph,
+        learned_scale=float(document["learned_scale"]),
+        projection=tensors["projection"],
+        spread=tensors["spread"],
+        landmarks=landmarks,
+        weight=tensors["weight"],
+        bias=tensors["bias"],
+        train=tensors["train"],
+        labels=tensors["labels"],
+    )
+
+
+def _shapes(
+    document: dict[str, Any], choice: GraphChoice, tensors: dict[str, Tensor]
+) -> dict[str, tuple[str, ...]]:
+    """Return the tensors that there must be, and their shapes."""
+    shapes = dict(_SHAPES)
+    graphs = ["graph"]
+    if "x" in tensors:
+        shapes["x"] = ("N", "F")
+    else:
+        shapes |= {"x/crow": ("N+1",), "x/col": ("X",), "x/value": ("X",)}
+    if "given/row" in tensors:
+        graphs.append("given")
+        shapes["given_distance"] = ("E given",)
+    if choice.kernel_decay > 0:
+        shapes |= {"landmarks": ("L", "P"), "whitening": ("L", "I")}
+    if not document["losses"]:
+        raise ValueError("it has no layer")
+    for index in range(len(document["losses"])):
+        shapes |= {f"metric/{index}": ("F", "C"), f"logits/{index}": ("N", "C")}
+        graphs.append(f"learned/{index}")
+    for name in graphs:
+        shapes |= {f"{name}/{part}": (f"E {name}",) for part in ("row", "col", "weight")}
+    return shapes
+
+
+def _check_tensors(
+    tensors: dict[str, Tensor], shapes: dict[str, tuple[str, ...]]
+) -> dict[str, int]:
+    """Compare names, dtypes, shapes and ranges of tensors; return what the letters stand for."""
+    if tensors.keys() != shapes.keys():
+        names = ", ".join(sorted(tensors.keys() ^ shapes.keys())[:5])
+        raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
+    dtype = tensors["spread"].dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"spread must be float32 or float64, but it is {dtype}")
+    sizes: dict[str, int] = {}
+    for name, letters in shapes.items():
+        tensor = tensors[name]
+        is_integer = name in _INTEGERS or name.endswith(("/row", "/col", "/crow"))
+        wanted = torch.int64 if is_integer else dtype
+        if tensor.dtype != wanted:
+            raise ValueError(f"{name} must be {wanted}, but it is {tensor.dtype}")
+        known = tuple(sizes.setdefault(k, n) for k, n in zip(letters, tensor.shape, strict=False))
+        if len(letters) != tensor.dim() or known != tuple(tensor.shape):
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, not {known}")
+        if name not in _INFINITE:
+            check_finite(tensor, name, "save the model again")
+        elif not bool((tensor >= 0).all()):
+            raise ValueError(f"{name} must not be negative or NaN")
+    if "N+1" in sizes and sizes["N+1"] != sizes["N"] + 1:
+        raise ValueError(f"x/crow has {sizes['N+1']} entries for {sizes['N']} rows")
+    for letter in ("N", "F", "D", "C", "M"):
+        if sizes[letter] < 1:
+            raise ValueError(f"a tensor is empty: {letter} is 0")
+    return sizes
+
+
+def _check_range(name: str, numbers: Tensor, low: int, end: int) -> None:
+    if numbers.numel() and not low <= int(numbers.min()) <= int(numbers.max()) < end:
+        raise ValueError(
+            f"{name} goes from {int(numbers.min())} to {int(numbers.max())}, not from {low} to "
+            f"{end - 1}"
+        )
+
+
+def _graph_to_tensors(name: str, graph: SparseGraph) -> dict[str, Tensor]:
+    row, col = graph.edge_index
+    return {f"{name}/row": row, f"{name}/col": col, f"{name}/weight": graph.weight}
+
+
+def _graph(tensors: dict[str, Tensor], name: str, num_nodes: int) -> SparseGraph:
+    row, col, weight = (tensors[f"{name}/{part}"] for part in ("row", "col", "weight"))
+    _check_range(f"{name}/row", row, 0, num_nodes)
+    _check_range(f"{name}/col", col, 0, num_nodes)
+    pattern = symmetric_pattern(row, col, num_nodes)
+    if not (torch.equal(pattern.row, row) and torch.equal(pattern.col, col)):
+        raise ValueError(f"edges of {name} are not listed in both directions, in order")
+    if not bool((weight >= 0).all()):
+        raise ValueError(f"a weight of {name} is negative")
+    if not torch.allclose(weight, weight[pattern.reverse], rtol=1e-4, atol=1e-7):
+        raise ValueError(f"weights of {name} differ between the directions of an edge")
+    return SparseGraph.from_pattern(pattern, weight)

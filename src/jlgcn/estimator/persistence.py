@@ -1,0 +1,173 @@
+"""Fitted models on disk: safetensors and JSON, of which at every moment one pair is whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from jlgcn._files import (
+    hash_of_document,
+    hash_of_file,
+    locked,
+    read_file,
+    remove_leftovers,
+    sha256_of,
+    write_file,
+)
+from jlgcn._schema import record
+from jlgcn.estimator.document import SCHEMA, SCHEMA_VERSION
+
+DOCUMENT = "model.json"
+_TENSOR_FILE = re.compile(r"model-[0-9a-f]{16}\.safetensors")
+_OWN_FILE = re.compile(rf"{re.escape(DOCUMENT)}|{_TENSOR_FILE.pattern}")
+_OWN_HASH = "document_sha256"
+
+# Documents hold names of rows and columns; a larger one would take many times its size in memory.
+_MAX_DOCUMENT_BYTES = 64 * 2**20
+# How often a reader starts again because a writer replaced the model under it.
+_TRIES = 100
+
+
+def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
+    """Write a model; at every moment there is the old one, or the new one, whole.
+
+    The document names the tensors by their hash and is replaced in one step; then the tensors that
+    the old document named are deleted, and nothing else is. Processes that save into one folder
+    take turns.
+
+    Args:
+        folder: where to; it is made if need be.
+        tensors: what is large.
+        document: what is small, as :data:`SCHEMA` has it, without version and hashes.
+
+    Raises:
+        FileExistsError: the folder has a document of that name that this package did not write.
+        ValueError: something cannot be saved.
+    """
+    content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
+    sha256 = sha256_of(content)
+    document = {"schema": SCHEMA_VERSION, "sha256": sha256} | document
+    try:
+        record(SCHEMA)(document, "")
+    except ValueError as error:
+        raise ValueError(f"the model cannot be saved: {error}") from None
+    signed = json.dumps(document | {_OWN_HASH: hash_of_document(document)}, indent=2).encode()
+    if len(signed) > _MAX_DOCUMENT_BYTES:
+        raise ValueError(
+            f"the model cannot be saved: names of rows and columns take {len(signed):,} bytes, and "
+            f"{_MAX_DOCUMENT_BYTES:,} are allowed; use shorter ids"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        old = _old_tensor_file(folder)
+        remove_leftovers(folder, _OWN_FILE)
+        new = folder / _tensor_name(sha256)
+        is_there = new.is_file() and not new.is_symlink() and hash_of_file(new) == sha256
+        if not is_there:
+            write_file(new, content)
+        write_file(folder / DOCUMENT, signed)
+        if old is not None and old != new:
+            old.unlink(missing_ok=True)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and document of a model, after checking that they belong together.
+
+    A reader that finds the document replaced since it read it starts again.
+    """
+    for _ in range(_TRIES):
+        try:
+            before = _identity(folder)
+            return _read_once(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(
+                f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that "
+                "save_pretrained wrote"
+            ) from None
+        except _UnreadableError:
+            raise
+        except ValueError as error:
+            if _identity(folder) == before:  # nobody is writing
+                raise damaged(folder, str(error)) from None
+    raise TimeoutError(f"{folder} is being written without end; load it when it is quiet")
+
+
+class _UnreadableError(ValueError):
+    """A whole model that cannot be read here; trying again would not help."""
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    found = (folder / DOCUMENT).stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def _read_once(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    document = _read_document(folder)
+    path = folder / _tensor_name(document["sha256"])
+    try:
+        content = read_file(path)
+    except OSError:
+        raise ValueError(f"{path.name} is missing") from None
+    if sha256_of(content) != document["sha256"]:
+        raise ValueError(f"{path.name} does not have the hash that {DOCUMENT} names")
+    try:
+        return safetensors.torch.load(content), document
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path.name} cannot be read ({error})") from None
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    content = read_file(folder / DOCUMENT, _MAX_DOCUMENT_BYTES)
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{DOCUMENT} is not JSON ({error})") from None
+    if not isinstance(document, dict) or _OWN_HASH not in document:
+        raise ValueError(f"{DOCUMENT} is no document of a model")
+    own_hash = document.pop(_OWN_HASH)
+    if document.get("schema") != SCHEMA_VERSION:
+        raise _UnreadableError(
+            f"the model in {folder} was written in schema {str(document.get('schema'))[:40]} but "
+            f"this version reads {SCHEMA_VERSION}; use the version of jlgcn that wrote it"
+        )
+    if own_hash != hash_of_document(document):
+        raise ValueError(f"{DOCUMENT} does not have its own hash")
+    record(SCHEMA)(document, "")
+    if not _TENSOR_FILE.fullmatch(_tensor_name(document["sha256"])):
+        raise ValueError("sha256 is no hash")
+    return document
+
+
+def _old_tensor_file(folder: Path) -> Path | None:
+    """Return the tensors of the model that is to be replaced; refuse to replace anything else."""
+    path = folder / DOCUMENT
+    try:
+        document = json.loads(read_file(path, _MAX_DOCUMENT_BYTES))
+        own_hash = document.pop(_OWN_HASH)
+        name = _tensor_name(document["sha256"])
+        is_ours = own_hash == hash_of_document(document) and bool(_TENSOR_FILE.fullmatch(name))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        raise FileExistsError(
+            f"{path} is not a document that jlgcn wrote, or it is damaged; save to another folder, "
+            "or delete the file first"
+        )
+    return folder / name
+
+
+def _tensor_name(sha256: str) -> str:
+    return f"model-{sha256[:16]}.safetensors"
+
+
+def damaged(folder: Path, what: str) -> ValueError:
+    """Return the error that says what is wrong with a model, and what to do."""
+    return ValueError(f"the model in {folder} is damaged: {what}; save or copy it again")

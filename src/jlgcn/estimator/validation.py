@@ -1,0 +1,354 @@
+"""What people pass to the estimator, checked and made into tensors: features, labels, edges."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d, validate_data
+from torch import Tensor
+
+from jlgcn._errors import NodeCountError
+from jlgcn._validation import not_finite
+from jlgcn.graphs import DenseGraph, SparseGraph, as_graph
+from jlgcn.ops import SparseFeatures
+
+# Classes that numbers may have without a doubt whether they are measurements.
+_MANY_CLASSES = 50
+
+
+def validated(
+    estimator: BaseEstimator,
+    X: ArrayLike,  # noqa: N803
+    **options: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Return features, and labels if there are any, as scikit-learn wants them checked.
+
+    What it says of numbers is made to name the first bad one, and what to do.
+    """
+    shape = tuple(getattr(X, "shape", ()))
+    if len(shape) == 2 and 0 in shape[1:]:
+        raise ValueError(
+            f"X has 0 feature(s) (shape={shape}) while a minimum of 1 is required.; "
+            "pass at least one column"
+        )
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise ValueError(
+            f"Complex data not supported: X is {X.dtype}; pass real and imaginary parts "  # type: ignore[union-attr]
+            "as columns of their own"
+        )
+    try:
+        found = validate_data(estimator, X, accept_sparse="csr", ensure_all_finite=False, **options)
+    except ValueError as error:
+        is_new = not options.get("reset", True)
+        num_columns = estimator.n_features_in_ if is_new else None
+        raise ValueError(_with_remedy(str(error), X, num_columns)) from None
+    _check_finite(found[0] if isinstance(found, tuple) else found)
+    return found
+
+
+def _check_finite(features: Any) -> None:  # noqa: ANN401
+    is_sparse = scipy.sparse.issparse(features)
+    entries = features.data if is_sparse else features
+    is_bad = ~np.isfinite(entries)
+    if not is_bad.any():
+        return
+    first = tuple(int(index) for index in np.unravel_index(is_bad.argmax(), is_bad.shape))
+    place = first
+    if is_sparse:  # the row and column, not where the entry is stored
+        row = int(np.searchsorted(features.indptr, first[0], side="right")) - 1
+        place = (row, int(features.indices[first[0]]))
+    raise not_finite("X", place, float(entries[first]), "fill in or leave out such rows")
+
+
+class Labels(NamedTuple):
+    """Labels of rows, some of which have none.
+
+    Attributes:
+        values: the labels, (N,); some other row's where there is none.
+        is_known: which rows have one, (N,).
+    """
+
+    values: NDArray[Any]
+    is_known: NDArray[np.bool_]
+
+
+def read_labels(y: ArrayLike, *, are_learned: bool = True) -> Labels:
+    """Return labels, whatever they came in, and which rows have one.
+
+    A row has no label where y is -1, NaN, None, NA, NaT or masked, or, as text, "" or "-1".
+
+    Args:
+        y: labels of all rows: an array, a list, a column of a data frame.
+        are_learned: whether to refuse what cannot be the classes of a classifier.
+    """
+    if y is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None; pass -1 for rows without a label"
+        )
+    given = _as_array(y)
+    if given.ndim == 2 and given.shape[1] > 1:
+        raise ValueError(
+            f"y must have one class a row, but its shape is {given.shape}; for one column of 0 and "
+            "1 a class pass y.argmax(1), and fit one model a label where rows have several"
+        )
+    given = column_or_1d(given, warn=True)
+    if given.dtype.kind in "biuf":
+        is_known = ~(np.isnan(given) | (given == -1))
+        known = given[is_known]
+    else:
+        is_known = np.array([not _is_missing(label) for label in given], dtype=bool)
+        known = _of_one_type(given[is_known].astype(object))
+    values = np.zeros(len(given), dtype=known.dtype)
+    if len(known):
+        values[:] = known[0]
+        values[is_known] = known
+        if are_learned:
+            _check_classes(known, given[~is_known])
+    return Labels(values, is_known)
+
+
+def _as_array(y: Any) -> NDArray[Any]:  # noqa: ANN401
+    if isinstance(y, np.ma.MaskedArray):
+        y = y.tolist()  # with None where they are masked
+    # Columns of data frames and lists: as an array, whole numbers beside a gap would become floats,
+    # and NaN beside text would become the text "nan".
+    if hasattr(y, "to_list"):
+        y = y.to_list()
+    return np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
+
+
+def _is_missing(label: Any) -> bool:  # noqa: ANN401
+    if isinstance(label, str):
+        return label in ("", "-1")
+    try:
+        return label is None or bool(label != label) or bool(label == -1)
+    except TypeError:  # of NA in pandas nobody can say what it equals
+        return True
+
+
+def _of_one_type(known: NDArray[np.object_]) -> NDArray[Any]:
+    """Return labels that are all numbers, or all true and false, as an array of these."""
+    is_text = np.array([isinstance(label, str) for label in known], dtype=bool)
+    if is_text.any() and not is_text.all():
+        raise ValueError(
+            f"y must be of text or of numbers, but it has {known[is_text][0]!r} and "
+            f"{known[~is_text][0]!r}; write all classes as text"
+        )
+    are_numbers = all(isinstance(label, numbers.Number | np.bool_) for label in known)
+    return np.array(known.tolist()) if len(known) and are_numbers else known
+
+
+def _check_classes(known: NDArray[Any], missing: NDArray[Any]) -> None:
+    """Refuse known labels that are measurements, or one of two classes called -1 and 1."""
+    if known.dtype.kind == "f" and not np.isfinite(known).all():
+        raise ValueError(
+            f"y must be of classes, but one label is {known[~np.isfinite(known)][0]}; pass -1 for "
+            "rows without a label"
+        )
+    try:
+        kind = type_of_target(known, input_name="y")
+    except TypeError as error:  # bytes
+        raise ValueError(f"{error} Call y.astype(str)") from None
+    if kind not in ("binary", "multiclass"):
+        what = "measurements" if kind == "continuous" else f"{type(known[0]).__name__} objects"
+        raise ValueError(
+            f"Unknown label type: {kind}. y must be of classes, but it is of {what}, such as "
+            f"{known[0]}; cut measurements into classes, for example with numpy.digitize, use a "
+            "regressor, or pass text if each of them is a class"
+        )
+    classes = np.unique(known)
+    minus = {str(label) for label in missing.tolist()} & {"-1", "-1.0"}
+    if len(classes) == 1 and str(classes[0]) in ("1", "1.0") and minus:
+        raise ValueError(
+            "y is -1 and 1, and -1 means that a row has no label, so that one class would be left; "
+            'for two classes pass (y + 1) // 2, or text such as "no" and "yes"'
+        )
+    if known.dtype.kind in "iuf" and len(classes) > max(_MANY_CLASSES, len(known) / 3):
+        warnings.warn(
+            f"y has {len(classes)} classes in {len(known)} labels, as measurements have; if it is "
+            "one, use a regressor, or cut it into classes, for example with numpy.digitize",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _with_remedy(message: str, x: Any, num_columns: int | None) -> str:  # noqa: ANN401
+    """Return what scikit-learn says of features, with what to do about it.
+
+    Args:
+        message: of scikit-learn.
+        x: the features.
+        num_columns: those of fit; None at fit.
+    """
+    shape = (x if hasattr(x, "shape") else np.asarray(x, dtype=object)).shape
+    if num_columns is not None and shape[:1] == (0,):
+        return f"X has 0 rows, its shape is {shape}; pass at least one row to classify"
+    if num_columns is not None and len(shape) == 2 and shape[1] != num_columns:
+        return f"{message} Pass the columns of fit, in their order"
+    if num_columns is None and len(shape) == 2 and shape[0] < 2:
+        return f"{message} Pass rows without a label, too: they are learned from"
+    if scipy.sparse.issparse(x):
+        return message
+    for place, entry in np.ndenumerate(np.asarray(x, dtype=object)):
+        if isinstance(entry, str):
+            try:
+                float(entry)
+            except ValueError:
+                return (
+                    f"X must be of numbers, but entry {place} is {entry!r}; turn categories into "
+                    "columns of 0 and 1, and text into counts of words"
+                )
+    return message
+
+
+def check_scaled(scaled: Tensor | SparseFeatures, x: Tensor | SparseFeatures) -> None:
+    """Refuse rows whose distances from others would overflow.
+
+    Args:
+        scaled: features as they are learned from.
+        x: as they were given.
+    """
+    entries = scaled.value if isinstance(scaled, SparseFeatures) else scaled
+    bound = _largest_square_root(entries.dtype)
+    if not entries.numel() or float(entries.abs().amax()) <= bound:  # False for NaN, too
+        return
+    first = int((~(entries.abs() <= bound)).flatten().nonzero()[0])
+    if isinstance(scaled, SparseFeatures):
+        row = int(torch.searchsorted(scaled.crow, first, right=True)) - 1
+        place, value = (row, int(scaled.col[first])), "too large"
+    else:
+        place = (first // scaled.shape[1], first % scaled.shape[1])
+        value = f"{float(x[place]):.3g}" if isinstance(x, Tensor) else "too large"
+    raise ValueError(
+        f"X must be of numbers whose squares {entries.dtype} can hold, but entry {place} is "
+        f"{value}: row {place[0]} is too far from the others to be compared; leave it out, or pass "
+        "the logarithm of such columns"
+    )
+
+
+def _largest_square_root(dtype: torch.dtype) -> float:
+    """Return a number whose square can be added up 1e8 times without overflow."""
+    return math.sqrt(torch.finfo(dtype).max) / 1e4
+
+
+def warn_of_equal_rows(x: Tensor | SparseFeatures, scaled: Tensor | SparseFeatures) -> None:
+    """Warn if no feature tells any two rows apart, or if none does after scaling.
+
+    Args:
+        x: features as they were given.
+        scaled: as they are learned from.
+    """
+    if not isinstance(x, Tensor):
+        return
+    differs = (x[1:] != x[:-1]).any(-1)
+    if not bool(differs.any()) and bool((x == x[0]).all()):
+        warnings.warn(
+            "all rows of X are equal, so that nothing can be learned from features; pass columns "
+            "that differ",
+            UserWarning,
+            stacklevel=3,
+        )
+    elif isinstance(scaled, Tensor):
+        distance = (scaled[1:] - scaled[:-1]).square().sum(-1)
+        if 2 * int((differs & (distance == 0)).sum()) > int(differs.sum()):
+            largest = int(x.abs().argmax())
+            place = (largest // x.shape[1], largest % x.shape[1])
+            warnings.warn(
+                f"most rows of X are equal once they are scaled, beside entry {place}, which is "
+                f"{float(x[place]):.3g}, so that little can be learned from them; leave such rows "
+                "out, or subtract a constant",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def probabilities(logits: Tensor) -> NDArray[np.floating]:  # (N, num_classes)
+    """Return the probabilities of classes, which must be finite, from scores."""
+    found = logits.softmax(-1)
+    if not bool(found.isfinite().all()):
+        row = int((~found.isfinite()).any(-1).nonzero()[0])
+        raise ValueError(
+            f"no probabilities can be computed for row {row}: its features, or the weights of its "
+            "edges, are too large or too small; scale them, and look for a row unlike all others"
+        )
+    probability: NDArray[np.floating] = found.numpy()
+    return probability
+
+
+def as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
+    """Return checked features as tensors."""
+    if scipy.sparse.issparse(features):
+        return SparseFeatures.from_scipy(features)
+    return torch.from_numpy(np.array(features))  # a copy: what is given may be read-only
+
+
+def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | None:  # noqa: ANN401
+    """Return a given graph of all rows; None if it has no edges."""
+    if graph is None:
+        return None
+    try:
+        found = as_graph(graph, num_nodes, dtype=dtype)
+    except NodeCountError as error:
+        raise NodeCountError(
+            f"{error}. Where rows are split, as in cross_val_score, a graph of all rows cannot be "
+            "used; jlgcn.compare hides labels instead of rows"
+        ) from None
+    if len(found.shape) > 2:
+        raise ValueError(f"graph must be one graph, but it is {found}; pass one of the batch")
+    if isinstance(found, DenseGraph):
+        dense = found.to_dense()
+        index = dense.nonzero().mT.contiguous()
+        found = SparseGraph(index, dense[index[0], index[1]], num_nodes)
+    if not isinstance(found, SparseGraph):
+        raise ValueError(
+            f"graph must be edges or a matrix, but it is {found}, which would become a matrix of "
+            f"{num_nodes:,} × {num_nodes:,} numbers; keep the nearest neighbours of each row with "
+            "jlgcn.graphs.knn_graph(z, 20), or pass None: a graph is learned anyway"
+        )
+    if found.has_no_edges:
+        return None
+    if not float(found.weight.amax()) <= _largest_square_root(dtype):
+        raise ValueError(
+            f"weights of the graph must be at most {_largest_square_root(dtype):.0e}, but the "
+            f"largest is {float(found.weight.amax()):.3g}; divide all of them by a constant"
+        )
+    return found
+
+
+def as_edges(edges: ArrayLike, num_new: int, num_old: int) -> Tensor:
+    """Return edges from new rows to old ones, each once, (2, E), int64."""
+    given = np.asarray(edges)
+    if given.ndim != 2 or given.shape[0] != 2:
+        raise ValueError(
+            f"edges must have the shape (2, edges), but it is {given.shape}; the first row counts "
+            "new rows, the second those of fit"
+        )
+    if given.dtype.kind not in "iu" and given.size:
+        raise ValueError(
+            f"edges must be of integers, but they are {given.dtype}; call edges.astype(int)"
+        )
+    pairs = torch.as_tensor(given.astype(np.int64))
+    for what, index, size in (("new", pairs[0], num_new), ("old", pairs[1], num_old)):
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
+            raise ValueError(
+                f"edges must name {what} rows from 0 to {size - 1}, but they name "
+                f"{int(index.min())} to {int(index.max())}; the first row of edges counts new "
+                "rows, the second those of fit"
+            )
+    unique: Tensor = torch.unique(pairs, dim=1)
+    if unique.shape[1] < pairs.shape[1]:
+        warnings.warn(
+            f"{pairs.shape[1] - unique.shape[1]} edges are listed more than once; they are joined",
+            UserWarning,
+            stacklevel=4,
+        )
+    return unique

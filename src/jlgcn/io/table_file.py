@@ -1,0 +1,339 @@
+"""A user's own table: CSV or Parquet, an id for each row, numbers, labels, perhaps edges."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jlgcn._memory import check_unpacked
+from jlgcn._optional import require
+from jlgcn._validation import LARGEST_WHOLE, check_not_negative, warn_of_large_integers
+from jlgcn.io.parquet_pages import unpacked_bytes
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 3  # names in a message
+_SHOWN_TEXT = 40  # characters of each
+
+#: A column of 0 and 1 takes a bit a number or less, and 64 in memory.
+_LARGEST_RATIO = 1000
+_BYTES_OF_ROW = 256  # for its id and label as objects of Python
+_BYTES_OF_NUMBER = 16  # as it is, and as float32
+_PER_TEXT_BYTE = 10  # short texts as objects of Python
+_PER_CSV_BYTE = 8  # a number and a comma are two
+_BLOCK_BYTES = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class TableFile:
+    """The rows of a table.
+
+    Attributes:
+        ids: what each row is called, (N,).
+        x: its numbers, (N, K), float32.
+        feature_names: what each number is called, (K,).
+        labels: its label as text, or None where it has none, (N,); None without a label column.
+        num_missing: entries of x that were empty and are NaN.
+    """
+
+    ids: list[str]
+    x: np.ndarray
+    feature_names: list[str]
+    labels: list[str | None] | None = None
+    num_missing: int = 0
+
+    def __repr__(self) -> str:
+        labelled = 0 if self.labels is None else sum(label is not None for label in self.labels)
+        return (
+            f"TableFile({len(self.ids):,} rows, {len(self.feature_names):,} features, "
+            f"{labelled:,} labelled)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeFile:
+    """The edges of a file, as rows of a table.
+
+    Attributes:
+        edge_index: the two rows of each edge, (2, E), int64.
+        weight: their weights, (E,), float32; None where the file has none.
+        num_unmatched: edges that name an id which the table does not have; they are left out.
+        unmatched: some of these ids.
+    """
+
+    edge_index: Tensor
+    weight: Tensor | None
+    num_unmatched: int
+    unmatched: list[str]
+
+    def __repr__(self) -> str:
+        return f"EdgeFile({self.edge_index.shape[1]:,} edges, {self.num_unmatched:,} unmatched)"
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    drop: Sequence[str] = (),
+) -> TableFile:
+    """Read the rows of a CSV or Parquet file (extra ``table``).
+
+    Args:
+        path: the file; a name that ends with ``.parquet`` is read as Parquet, any other as CSV with
+            a line of column names.
+        id_column: the column that names each row; None to count them from 0.
+        label_column: the column of labels; an empty one means that the label is not known.
+        drop: columns that are not features.
+
+    Every other column is a feature and must hold numbers or booleans.
+    """
+    path = Path(path)
+    names = column_names(path)
+    for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
+        if name is not None and name not in names:
+            raise ValueError(
+                f"{path.name} has no column {name!r} (asked for as {what}); its columns are "
+                f"{_some(names)}"
+            )
+    features = [name for name in names if name not in {id_column, label_column, *drop}]
+    wanted = {id_column, label_column, *features}
+    table = _read(path, [name for name in names if name in wanted])
+    if table.num_rows == 0 or not features:
+        raise ValueError(
+            f"{path.name} has {table.num_rows} rows and {len(features)} columns of features; at "
+            "least one of each is needed"
+        )
+    if id_column:
+        ids = _texts(table, id_column)
+        _check_ids(ids, id_column, path)
+    else:
+        ids = [str(i) for i in range(table.num_rows)]
+    x = np.stack([_numbers(table, name, path) for name in features], axis=1)
+    infinite = np.isinf(x)
+    if infinite.any():
+        row, column = (int(index[0]) for index in infinite.nonzero())
+        raise ValueError(
+            f"features must be finite, but column {features[column]!r} of row {ids[row]!r} in "
+            f"{path.name} is {x[row, column]}; fill it in, or leave out the row"
+        )
+    labels = None
+    if label_column:
+        labels = [label if label != "" else None for label in _texts(table, label_column)]
+    return TableFile([str(i) for i in ids], x, features, labels, int(np.isnan(x).sum()))
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of a table's columns without reading its rows (extra ``table``)."""
+    path = Path(path)
+    with _arrow(path):
+        names = _parquet_names(path) if path.suffix == ".parquet" else _csv_names(path)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path.name} has two columns {twice!r}; rename one of them")
+    return names
+
+
+def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
+    """Read edges between the rows of a table from a CSV or Parquet file (extra ``table``).
+
+    Args:
+        path: the file; its first two columns name the ends of each edge, and a column ``weight``,
+            where there is one, its weight.
+        ids: what the rows of the table are called.
+
+    Edges that name an unknown id are counted, reported and left out.
+    """
+    path = Path(path)
+    names = column_names(path)
+    if len(names) < 2:
+        raise ValueError(
+            f"{path.name} must have a column for each end of an edge, but its columns are "
+            f"{_some(names)}"
+        )
+    table = _read(path, [*names[:2], *(name for name in names[2:] if name == "weight")])
+    place = {name: index for index, name in enumerate(ids)}
+    ends = [_texts(table, name) for name in table.column_names[:2]]
+    found = np.array([[place.get(end or "", -1) for end in side] for side in ends], dtype=np.int64)
+    found = found.reshape(2, table.num_rows)
+    is_known = (found >= 0).all(0)
+    unknown = {end or "" for side in ends for end in side if (end or "") not in place}
+    weight = None
+    if "weight" in table.column_names[2:]:
+        values = torch.from_numpy(_numbers(table, "weight", path))
+        check_not_negative(values, f"weight in {path.name}, edge")
+        weight = values[torch.from_numpy(is_known)]
+    if not is_known.all():
+        logger.warning(
+            "%s of %s edges in %s name rows that the table does not have, such as %s; left out",
+            f"{int((~is_known).sum()):,}",
+            f"{table.num_rows:,}",
+            path.name,
+            _some(sorted(unknown)),
+        )
+    return EdgeFile(
+        torch.from_numpy(found[:, is_known]),
+        weight,
+        int((~is_known).sum()),
+        sorted(unknown)[:_SHOWN],
+    )
+
+
+@contextmanager
+def _arrow(path: Path) -> Iterator[None]:
+    """Say what is wrong with a file that Arrow cannot read."""
+    arrow = require("pyarrow", "table", f"reading {path.name}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
+    try:
+        yield
+    except (arrow.ArrowException, OSError, MemoryError, OverflowError) as problem:
+        raise _unreadable(path, problem) from None
+
+
+def _unreadable(path: Path, problem: Exception) -> ValueError:
+    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+    reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+    return ValueError(f"{path} cannot be read as {kind} ({reason}); write it again as a table")
+
+
+def _parquet_names(path: Path) -> list[str]:
+    return list(require("pyarrow.parquet", "table", "Parquet").read_schema(path).names)
+
+
+def _csv_names(path: Path) -> list[str]:
+    with require("pyarrow.csv", "table", "CSV").open_csv(path) as rows:
+        return list(rows.schema.names)
+
+
+def _read(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
+    with _arrow(path):
+        return (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, columns)
+
+
+def _read_parquet(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
+    parquet = require("pyarrow.parquet", "table", "Parquet")
+    kinds = require("pyarrow", "table", "Parquet").types
+    found = parquet.read_metadata(path)
+    leaves = [found.schema.column(index) for index in range(found.num_columns)]
+    # Arrow takes "a.b" for a part of "a", whatever it is.
+    wanted = [
+        index
+        for index, leaf in enumerate(leaves)
+        if any(f"{leaf.path}.".startswith(f"{name}.") for name in columns)
+    ]
+    # As they are in the file: each text once, and its number in each row.
+    texts = [leaves[index].path for index in wanted if leaves[index].physical_type == "BYTE_ARRAY"]
+    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+        for name in columns:
+            kind = file.schema_arrow.field(name).type
+            if kinds.is_nested(kind) or (name in texts and not kinds.is_dictionary(kind)):
+                raise ValueError(
+                    f"column {name!r} of {path.name} holds {kind}, which is neither a number nor a "
+                    "text for each row; turn it into columns of numbers, or leave it out"
+                )
+        _check_parquet(path, found, wanted)
+        return file.read(columns=columns).select(columns)
+
+
+def _check_parquet(path: Path, found: Any, wanted: list[int]) -> None:  # noqa: ANN401
+    """Raise if columns of a Parquet file would take more memory than a file of its size should."""
+    groups = [found.row_group(index) for index in range(found.num_row_groups)]
+    num_rows = sum(group.num_rows for group in groups)
+    chunks = {index: [group.column(index) for group in groups] for index in wanted}
+    try:
+        unpacked = unpacked_bytes(path, chunks)
+    except ValueError as problem:
+        raise _unreadable(path, problem) from None
+    total = _BYTES_OF_ROW * num_rows
+    for index, parts in chunks.items():
+        leaf = found.schema.column(index)
+        num_values = max(num_rows, sum(part.num_values for part in parts))
+        total += max(_BYTES_OF_NUMBER, leaf.length) * num_values
+        total += unpacked[index] * (_PER_TEXT_BYTE if leaf.physical_type == "BYTE_ARRAY" else 1)
+    remedy = "write some of its rows or columns, or all of it as CSV"
+    check_unpacked(path, total, remedy, largest_ratio=_LARGEST_RATIO)
+
+
+def _read_csv(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
+    csv = require("pyarrow.csv", "table", "CSV")
+    _check_compressed(path)
+    options = csv.ConvertOptions(strings_can_be_null=True, include_columns=columns)
+    return csv.read_csv(path, convert_options=options)
+
+
+def _check_compressed(path: Path) -> None:
+    """Raise as soon as a compressed CSV file has unpacked to more than one of its size should."""
+    num_bytes = num_rows = 0
+    # The ending says whether it is compressed, as for `read_csv`.
+    with require("pyarrow", "table", "CSV").input_stream(path) as stream:
+        if stream.seekable():
+            return  # not compressed, so it is as large as it looks
+        while block := stream.read(_BLOCK_BYTES):
+            num_bytes += len(block)
+            num_rows += block.count(b"\n")
+            total = _PER_CSV_BYTE * num_bytes + _BYTES_OF_ROW * num_rows
+            check_unpacked(path, total, "unpack it first", largest_ratio=_LARGEST_RATIO)
+
+
+def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
+    arrow = require("pyarrow", "table", "a table")
+    column = table.column(name)
+    if not arrow.types.is_dictionary(column.type):
+        values = column.to_pylist()
+        return [None if value is None or value != value else str(value) for value in values]  # NaN
+    texts: list[str | None] = []
+    for chunk in column.chunks:  # rows of one text share it, however long it is
+        words = [None if word is None else str(word) for word in chunk.dictionary.to_pylist()]
+        indices = chunk.indices.to_pylist()
+        texts += [None if index is None else words[index] for index in indices]
+    return texts
+
+
+def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
+    arrow = require("pyarrow", "table", "a table")
+    column = table.column(name)
+    kinds = arrow.types
+    is_number = kinds.is_integer(column.type) or kinds.is_floating(column.type)
+    if kinds.is_null(column.type):  # a column without a single entry
+        return np.full(table.num_rows, np.nan, dtype=np.float32)
+    if kinds.is_boolean(column.type) or kinds.is_decimal(column.type) or is_number:
+        values = column.cast(arrow.float64()).to_numpy()
+        if kinds.is_integer(column.type) and (np.abs(values) > LARGEST_WHOLE).any():
+            warn_of_large_integers(f"column {name!r} of {path.name}")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused as infinite
+            return np.asarray(values, dtype=np.float32)
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    example = next((text for text in _texts(table, name) if text is not None), "")
+    raise ValueError(
+        f"features must be numbers, but column {name!r} of {path.name} holds {kind}, such "
+        f"as {example[:_SHOWN_TEXT]!r}; turn it into numbers (categories into columns of 0 and 1, "
+        "text into word counts), name it as the id or the label, or leave it out"
+    )
+
+
+def _check_ids(ids: Sequence[str | None], column: str | None, path: Path) -> None:
+    seen: dict[str | None, int] = {}
+    for row, name in enumerate(ids):
+        if name is None:
+            raise ValueError(f"row {row} of {path.name} has no id in column {column!r}")
+        if name in seen:
+            raise ValueError(
+                f"ids must differ, but rows {seen[name]} and {row} of {path.name} are both called "
+                f"{name[:_SHOWN_TEXT]!r}; drop one, or choose another id column"
+            )
+        seen[name] = row
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:_SHOWN_TEXT]) for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,299 @@
+"""The paper's network for whole graphs: point clouds, molecules, any set of small graphs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+
+from jlgcn._memory import check_memory
+from jlgcn._validation import as_input, check_edge_index, check_finite
+from jlgcn.graphs import DenseGraph, Graph, as_graph
+from jlgcn.nn.batch_norm import BatchNorm
+from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.health import warn_together
+from jlgcn.nn.learner import Backend, GraphLearner
+from jlgcn.nn.losses import network_regularizer
+from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+
+Pooling = Literal["max", "mean"]
+
+
+class GraphOutput(NamedTuple):
+    """What the network makes of a batch of graphs.
+
+    Attributes:
+        logits: scores of the classes, (B, out_channels).
+        pooled: features of each whole graph, (B, hidden_channels[-1]).
+        features: input of every layer, (B, N, ·), 0 where a graph is padded.
+        learned: the kernel A* of every layer that learned one, not normalised.
+        graphs: the graph that every layer convolved with.
+    """
+
+    logits: Tensor
+    pooled: Tensor
+    features: list[Tensor]
+    learned: list[Graph]
+    graphs: list[Graph]
+
+
+class JLGCNGraphClassifier(nn.Module):
+    r"""Joint learning of graphs and features, for the classes of whole graphs.
+
+    Sections 4.2 and 5.2 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
+    <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv` with concatenation, batch
+    normalisation and leaky ReLU; pooling over the nodes; a fully connected head with dropout.
+
+    A metric that begins with "median" takes its scale from the first call. Let that be one in
+    training mode, as :func:`jlgcn.training.fit_clouds` does: in evaluation, an untrained network's
+    batch normalisation changes nothing, and the features of later layers are far smaller.
+
+    Args:
+        in_channels: features of a node; 3 for points.
+        out_channels: classes.
+        hidden_channels: features after every layer.
+        head_channels: widths of the head before the classes.
+        rank: rank of every layer's metric; None for that of its input.
+        num_learned: how many layers, from the first, learn a graph; None for all, 0 for a network
+            on given graphs, normalised as they should be.
+        pooling: how the features of nodes become those of the graph.
+        dropout: share of every hidden layer of the head that is set to 0 in training.
+        negative_slope: slope of the leaky ReLU below 0.
+        options: "paper", "authors" or :class:`JLGCNOptions`. The authors' code for graphs was never
+            published; "paper" is the text.
+        backend: how learned graphs are held, see :class:`GraphLearner`.
+
+    Shapes:
+        - x: (B, N, in_channels), graphs of the same size, or
+        - x: (nodes of all graphs, in_channels) with `batch`, as in PyTorch Geometric's `Batch`.
+
+    Cost: the layers, B·N²·(rank + channels) a layer and product; memory B·N² with graphs of up to
+    512 nodes, which are held, B·N above.
+
+    Example:
+        >>> model = JLGCNGraphClassifier(3, 10, hidden_channels=(16, 32)).eval()
+        >>> model(torch.randn(4, 100, 3)).logits.shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: Sequence[int] = (64, 128, 1024),
+        head_channels: Sequence[int] = (512, 256),
+        rank: int | None = 16,
+        *,
+        num_learned: int | None = None,
+        pooling: Pooling = "max",
+        dropout: float = 0.5,
+        negative_slope: float = 0.2,
+        options: JLGCNOptions | Preset = "paper",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        num_layers = len(hidden_channels)
+        if num_learned is not None and not 0 <= num_learned <= num_layers:
+            raise ValueError(
+                f"num_learned must be between 0 and {num_layers}, the number of layers, but it is "
+                f"{num_learned}"
+            )
+        self.options = resolve_options(options)
+        self.num_learned = num_layers if num_learned is None else num_learned
+        self.pooling: Pooling = pooling
+        self.negative_slope = negative_slope
+        widths = [in_channels, *hidden_channels]
+        self.convs = nn.ModuleList(
+            JLGCNConv(
+                before,
+                after,
+                before if rank is None else rank,
+                concat=True,
+                learns=index < self.num_learned,
+                options=self.options,
+                backend=backend,
+            )
+            for index, (before, after) in enumerate(itertools.pairwise(widths))
+        )
+        warn_together([learner.health for learner in self.learners])
+        self.norms = nn.ModuleList(BatchNorm(width) for width in hidden_channels)
+        head: list[nn.Module] = []
+        for before, after in itertools.pairwise([hidden_channels[-1], *head_channels]):
+            head += [
+                nn.Linear(before, after, bias=False),
+                BatchNorm(after),
+                nn.LeakyReLU(negative_slope),
+                nn.Dropout(dropout),
+            ]
+        last = head_channels[-1] if head_channels else hidden_channels[-1]
+        self.head = nn.Sequential(*head, nn.Linear(last, out_channels))
+
+    @property
+    def learners(self) -> list[GraphLearner]:
+        """The graph learner of every layer that has one."""
+        return [module for module in self.modules() if isinstance(module, GraphLearner)]
+
+    def forward(
+        self,
+        x: Tensor,  # (B, N, in_channels), or (nodes of all graphs, in_channels)
+        graph: Any = None,  # noqa: ANN401
+        batch: Tensor | None = None,  # (nodes of all graphs,), int64
+        valid: Tensor | None = None,  # (B, N), bool
+    ) -> GraphOutput:
+        """Return logits, and the features and graphs of every layer.
+
+        Args:
+            x: features.
+            graph: given graphs, (B, N, N); with `batch` an edge_index over the nodes of all graphs.
+            batch: the graph that each node belongs to, ascending, where graphs differ in size.
+            valid: False marks nodes that only pad a graph, where x is padded already.
+        """
+        first = self.convs[0]
+        assert isinstance(first, JLGCNConv)
+        x = as_input(x, first.lin.weight, first.in_channels)
+        if self.num_learned == 0:  # otherwise the first learner looks
+            check_finite(x)
+        if batch is not None:
+            x, valid, graph = pad_graphs(x, batch, graph)
+        if valid is not None and bool(valid.all()):
+            valid = None
+        current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        degree: Tensor | None = None
+        features: list[Tensor] = []
+        learned_graphs: list[Graph] = []
+        graphs: list[Graph] = []
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            assert isinstance(conv, JLGCNConv)
+            features.append(x)
+            learned = conv.learn(x, current, valid)
+            x, current, degree = conv.convolve(x, current, learned, degree)
+            graphs.append(current)
+            if learned is not None:
+                learned_graphs.append(learned)
+            x = leaky_relu(_over_nodes(norm, x, valid), self.negative_slope)
+        pooled = _pooled(x, valid, self.pooling)
+        return GraphOutput(self.head(pooled), pooled, features, learned_graphs, graphs)
+
+    def regularizer(
+        self,
+        output: GraphOutput,
+        *,
+        probes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:  # (B,)
+        """Return the graph Laplacian regularizer of every graph, over all layers that learn.
+
+        Args:
+            output: what :meth:`forward` returned.
+            probes: random directions in place of wide features, see
+                :func:`jlgcn.nn.laplacian_regularizer`.
+            generator: where they are drawn from.
+        """
+        return network_regularizer(
+            self.options,
+            output.features[0],
+            output.features,
+            output.learned,
+            output.graphs,
+            probes=probes,
+            generator=generator,
+        )
+
+
+class LogitsOnly(nn.Module):
+    """A network that returns its logits alone, as `torch.export` and deployment want it.
+
+    Args:
+        model: a network whose output has `logits`, such as :class:`JLGCNGraphClassifier`.
+
+    Cost: that of the network.
+
+    Example:
+        >>> model = LogitsOnly(JLGCNGraphClassifier(3, 10, (8, 16)).eval())
+        >>> clouds = torch.randn(2, 50, 3)
+        >>> program = torch.export.export(model, (clouds,))
+        >>> torch.equal(program.module()(clouds), model(clouds))
+        True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.model(x).logits
+        return logits
+
+
+def pad_graphs(
+    x: Tensor,  # (nodes of all graphs, C)
+    batch: Tensor,  # (nodes of all graphs,), int64, ascending
+    edge_index: Tensor | None = None,  # (2, E)
+) -> tuple[Tensor, Tensor, DenseGraph | None]:  # (B, N, C), (B, N)
+    """Return graphs of different sizes as one batch of the largest size, and which nodes are real.
+
+    Args:
+        x: features.
+        batch: the graph that each node belongs to.
+        edge_index: edges between nodes of the same graph, both directions.
+
+    Cost: B·N·C, and B·N² with edges, for N nodes of the largest graph.
+
+    Example:
+        >>> x, valid, _ = pad_graphs(torch.ones(3, 1), torch.tensor([0, 0, 1]))
+        >>> valid
+        tensor([[ True,  True],
+                [ True, False]])
+    """
+    if batch.shape != x.shape[:1] or bool((batch[1:] < batch[:-1]).any()):
+        raise ValueError(
+            f"batch must name the graph of each of {x.shape[0]} nodes, ascending, but its shape is "
+            f"{tuple(batch.shape)} or it is not sorted; use torch_geometric.data.Batch"
+        )
+    count = torch.bincount(batch)
+    if bool((count == 0).any()):
+        empty = int((count == 0).nonzero()[0])
+        raise ValueError(f"graph {empty} has no nodes; leave it out and number the graphs anew")
+    num_graphs, size = count.shape[0], int(count.max())
+    start = count.cumsum(0) - count
+    place = torch.arange(x.shape[0], device=x.device) - start[batch]
+    padded = x.new_zeros(num_graphs, size, x.shape[1])
+    padded[batch, place] = x
+    valid = torch.zeros(num_graphs, size, dtype=torch.bool, device=x.device)
+    valid[batch, place] = True
+    if edge_index is None:
+        return padded, valid, None
+    check_edge_index(edge_index, x.shape[0])
+    row, col = edge_index
+    if bool((batch[row] != batch[col]).any()):
+        raise ValueError("edge_index joins nodes of different graphs; make one Batch of all graphs")
+    needed = num_graphs * size * size * x.element_size()
+    check_memory(needed, x.device, "a batch of dense graphs", "a smaller batch of smaller graphs")
+    weight = x.new_zeros(num_graphs, size, size)
+    weight[batch[row], place[row], place[col]] = 1
+    return padded, valid, DenseGraph(torch.maximum(weight, weight.mT))
+
+
+def _over_nodes(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
+    """Normalise the features of all real nodes; what pads a graph becomes 0."""
+    if valid is None:
+        flat: Tensor = norm(x.flatten(0, -2))
+        return flat.view(x.shape)
+    out = torch.zeros_like(x)
+    out[valid] = norm(x[valid])
+    return out
+
+
+def _pooled(x: Tensor, valid: Tensor | None, pooling: Pooling) -> Tensor:
+    if pooling == "max":
+        if valid is not None:
+            x = x.masked_fill(~valid.unsqueeze(-1), -torch.inf)
+        return x.max(-2).values
+    if valid is None:
+        return x.mean(-2)
+    return x.sum(-2) / valid.sum(-1, keepdim=True)

@@ -1,0 +1,307 @@
+"""The networks that JLGCN is compared with on point clouds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+
+from jlgcn.graphs import DenseGraph
+from jlgcn.nn.batch_norm import BatchNorm, mean_of_all
+from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier
+
+
+class KnnGCN(nn.Module):
+    """The paper's baseline: its network for clouds on a fixed graph of nearest neighbours.
+
+    Everything but the graph is as in :class:`JLGCNGraphClassifier`, so what differs in accuracy
+    comes from learning it.
+
+    Args:
+        in_channels: features of a point.
+        out_channels: classes.
+        hidden_channels: features after every layer.
+        head_channels: widths of the head before the classes.
+        num_neighbors: neighbours of a point, 20 in the paper.
+
+    Shapes: x (B, N, in_channels) to logits (B, out_channels).
+
+    Cost: one sort of B·N² distances, and a product of B·N² weights a layer.
+
+    Example:
+        >>> KnnGCN(3, 10, (16, 32)).eval()(torch.randn(4, 50, 3)).logits.shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: Sequence[int] = (64, 128, 1024),
+        head_channels: Sequence[int] = (512, 256),
+        num_neighbors: int = 20,
+    ) -> None:
+        super().__init__()
+        self.num_neighbors = num_neighbors
+        self.network = JLGCNGraphClassifier(
+            in_channels, out_channels, hidden_channels, head_channels, num_learned=0
+        )
+
+    def forward(self, x: Tensor) -> GraphOutput:
+        """Return logits, and the features and graphs of every layer."""
+        output: GraphOutput = self.network(x, neighbor_graph(x, self.num_neighbors))
+        return output
+
+
+class PointNet(nn.Module):
+    """PointNet: every point by itself, then the maximum.
+
+    `PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation
+    <https://arxiv.org/abs/1612.00593>`_, with its two learned transforms, whose deviation from
+    rotations :meth:`regularizer` returns.
+
+    Args:
+        in_channels: features of a point.
+        out_channels: classes.
+        dropout: share of the head's last hidden layer that is set to 0 in training.
+
+    Shapes: x (B, N, in_channels) to logits (B, out_channels).
+
+    Cost: 2·B·N·430,000 FLOP, linear in the points.
+
+    Example:
+        >>> PointNet(3, 10).eval()(torch.randn(4, 50, 3)).logits.shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.input_transform = _Transform(in_channels)
+        self.before = _shared(in_channels, 64, 64)
+        self.feature_transform = _Transform(64)
+        self.after = _shared(64, 64, 128, 1024)
+        self.head = nn.Sequential(
+            _layer(1024, 512), _layer(512, 256), nn.Dropout(dropout), nn.Linear(256, out_channels)
+        )
+
+    def forward(self, x: Tensor) -> GraphOutput:
+        """Return logits, and the features before and after the transforms."""
+        turned = x @ self.input_transform(x)
+        hidden = _each(self.before, turned)
+        transform = self.feature_transform(hidden)
+        pooled = _each(self.after, hidden @ transform).max(-2).values
+        return GraphOutput(self.head(pooled), pooled, [x, transform], [], [])
+
+    def regularizer(self, output: GraphOutput) -> Tensor:  # (B,)
+        """Return how far each cloud's feature transform T is from a rotation, ‖I - T Tᵀ‖²."""
+        transform = output.features[1]
+        eye = torch.eye(transform.shape[-1], dtype=transform.dtype, device=transform.device)
+        return (eye - transform @ transform.mT).square().sum((-2, -1))
+
+
+class DGCNN(nn.Module):
+    r"""DGCNN: convolutions of differences along edges, to nearest neighbours found in every layer.
+
+    `Dynamic Graph CNN for Learning on Point Clouds <https://arxiv.org/abs/1801.07829>`_:
+
+    .. math:: f_i' = \max_{j \in N(i)} \mathrm{LeakyReLU}(W_1 (f_j - f_i) + W_2 f_i)
+
+    Args:
+        in_channels: features of a point.
+        out_channels: classes.
+        hidden_channels: features after every layer.
+        num_neighbors: neighbours of a point.
+        dropout: share of every hidden layer of the head that is set to 0 in training.
+
+    Shapes: x (B, N, in_channels) to logits (B, out_channels).
+
+    Cost: a sort of B·N² distances, and B·N·num_neighbors·channels comparisons, a layer.
+
+    Example:
+        >>> DGCNN(3, 10, (16, 32), num_neighbors=5).eval()(torch.randn(4, 50, 3)).logits.shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: Sequence[int] = (64, 64, 128, 256),
+        num_neighbors: int = 20,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.num_neighbors = num_neighbors
+        widths = itertools.pairwise([in_channels, *hidden_channels])
+        self.convs = nn.ModuleList(EdgeConv(before, after) for before, after in widths)
+        self.last = _shared(sum(hidden_channels), 1024)
+        self.head = nn.Sequential(
+            *(_layer(2048, 512, 0.2), nn.Dropout(dropout)),
+            *(_layer(512, 256, 0.2), nn.Dropout(dropout)),
+            nn.Linear(256, out_channels),
+        )
+
+    def forward(self, x: Tensor) -> GraphOutput:
+        """Return logits, and the features of every layer."""
+        features = [x]
+        for conv in self.convs:
+            features.append(conv(features[-1], neighbors(features[-1], self.num_neighbors)))
+        hidden = _each(self.last, torch.cat(features[1:], -1))
+        pooled = torch.cat([hidden.max(-2).values, hidden.mean(-2)], -1)
+        return GraphOutput(self.head(pooled), pooled, features, [], [])
+
+
+class EdgeConv(nn.Module):
+    """One layer of :class:`DGCNN`.
+
+    Args:
+        in_channels: features before.
+        out_channels: features after.
+
+    Shapes: x (B, N, in_channels) and neighbours (B, N, k) to (B, N, out_channels).
+
+    Cost: 4·B·N·in_channels·out_channels + 2·B·N²·out_channels FLOP; no memory of the size of the
+    edges' features, B·N·k·out_channels, is kept for the way back.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.difference = nn.Linear(in_channels, out_channels, bias=False)
+        self.own = nn.Linear(in_channels, out_channels, bias=False)
+        self.norm = BatchNorm(out_channels)
+
+    def forward(self, x: Tensor, index: Tensor) -> Tensor:
+        """Return new features."""
+        # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes before they meet in edges.
+        other = self.difference(x)
+        own = self.own(x) - other
+        # What follows keeps or reverses the order of a node's edges, channel by channel, so the
+        # edge with the largest result is known before it, and is the only one to compute.
+        with torch.no_grad():
+            neighbor = _largest(other * torch.where(self.norm.weight < 0, -1, 1), index)
+        edges = (own + other.gather(-2, neighbor)).flatten(0, 1)
+        if self.training:
+            normalized = self.norm.normalize(edges, *_moments(own, other, index))
+        else:
+            normalized = self.norm(edges)
+        return leaky_relu(normalized, 0.2).view(own.shape)
+
+
+def _moments(
+    own: Tensor,  # (B, N, C)
+    other: Tensor,  # (B, N, C)
+    index: Tensor,  # (B, N, k)
+) -> tuple[Tensor, Tensor, float]:
+    """Return mean and variance of own_i + other_j over all edges, (C,) each, and their number."""
+    adjacency = other.new_zeros(*index.shape[:-1], index.shape[-2]).scatter_(-1, index, 1)
+    incoming = adjacency.sum(-2).unsqueeze(-1)
+    num_neighbors = index.shape[-1]
+    total = (num_neighbors * own + incoming * other).sum((0, 1))
+    mean, num_edges = mean_of_all(total, index.numel())
+    # The square of a sum, taken apart; both parts near 0, for the sake of digits.
+    centre = other.detach().mean((0, 1))
+    own, other = own - (mean - centre), other - centre
+    parts = num_neighbors * own.square() + 2 * own * (adjacency @ other) + incoming * other.square()
+    variance, _ = mean_of_all(parts.sum((0, 1)), index.numel())
+    return mean, variance, num_edges
+
+
+@torch.no_grad()
+def neighbors(
+    x: Tensor,  # (B, N, C)
+    num_neighbors: int,
+) -> Tensor:  # (B, N, k), int64
+    """Return the nearest nodes of every node, itself among them, within each graph of a batch.
+
+    Example:
+        >>> neighbors(torch.tensor([[[0.0], [1.0], [5.0]]]), 2)
+        tensor([[[0, 1],
+                 [1, 0],
+                 [2, 1]]])
+    """
+    x = x - x.mean(-2, keepdim=True)
+    square = x.square().sum(-1)
+    # ‖f_j‖² - 2 f_i·f_j orders the nodes j as their distance from i does.
+    closeness = torch.baddbmm(square.unsqueeze(-2), x, x.mT, alpha=-2)
+    return closeness.topk(min(num_neighbors, x.shape[-2]), largest=False).indices
+
+
+def neighbor_graph(
+    x: Tensor,  # (B, N, C)
+    num_neighbors: int,
+) -> DenseGraph:  # (B, N, N)
+    """Return the normalised graph that joins every node with its nearest and with itself.
+
+    Two nodes are joined, with weight 1, if either is among the nearest of the other.
+
+    Example:
+        >>> neighbor_graph(torch.tensor([[[0.0], [1.0], [5.0], [6.0]]]), 1).to_dense()
+        tensor([[[0.5000, 0.5000, 0.0000, 0.0000],
+                 [0.5000, 0.5000, 0.0000, 0.0000],
+                 [0.0000, 0.0000, 0.5000, 0.5000],
+                 [0.0000, 0.0000, 0.5000, 0.5000]]])
+    """
+    index = neighbors(x, num_neighbors + 1)
+    weight = torch.zeros(*x.shape[:-1], x.shape[-2], dtype=x.dtype, device=x.device)
+    weight.scatter_(-1, index, 1)
+    weight = torch.maximum(weight, weight.mT)
+    scale = weight.sum(-1).rsqrt()
+    return DenseGraph(scale.unsqueeze(-1) * weight * scale.unsqueeze(-2))
+
+
+class _Transform(nn.Module):
+    """A matrix for each cloud, the identity at first."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.points = _shared(channels, 64, 128, 1024)
+        self.cloud = nn.Sequential(_layer(1024, 512), _layer(512, 256))
+        self.matrix = nn.Linear(256, channels * channels)
+        nn.init.zeros_(self.matrix.weight)
+        nn.init.eye_(self.matrix.bias.data.view(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.cloud(_each(self.points, x).max(-2).values)
+        matrix: Tensor = self.matrix(pooled)
+        return matrix.view(-1, self.channels, self.channels)
+
+
+def _layer(before: int, after: int, negative_slope: float = 0.0) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(before, after, bias=False),
+        BatchNorm(after),
+        nn.LeakyReLU(negative_slope) if negative_slope else nn.ReLU(),
+    )
+
+
+def _shared(*widths: int) -> nn.Module:
+    return nn.Sequential(*(_layer(before, after) for before, after in itertools.pairwise(widths)))
+
+
+def _each(layers: nn.Module, x: Tensor) -> Tensor:
+    """Apply layers to every point by itself."""
+    flat: Tensor = layers(x.flatten(0, -2))
+    return flat.view(*x.shape[:-1], -1)
+
+
+def _largest(
+    x: Tensor,  # (B, N, C)
+    index: Tensor,  # (B, N, k)
+) -> Tensor:  # (B, N, C), int64
+    """Return which of its neighbours is a node's largest, in each channel."""
+    found = []
+    # One graph, and one neighbour of each node, at a time: that much a cache can hold. PyTorch's
+    # argmax over all at once takes several times as long on a CPU.
+    for rows, neighbor in zip(x, index, strict=True):
+        largest = rows[neighbor[:, 0]]
+        place = torch.zeros(largest.shape, dtype=torch.int16, device=x.device)
+        for other in range(1, neighbor.shape[-1]):
+            candidate = rows[neighbor[:, other]]
+            place = torch.maximum(place, (candidate > largest).to(place.dtype) * other)
+            largest = torch.maximum(largest, candidate)
+        found.append(neighbor.gather(-1, place.long()))
+    return torch.stack(found)

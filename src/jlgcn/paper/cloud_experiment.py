@@ -1,0 +1,128 @@
+"""Experiments on point clouds: whole graphs, and none of them given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from jlgcn.nn import PRESETS, JLGCNGraphClassifier
+from jlgcn.nn.options import MetricInit
+from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet, neighbors
+from jlgcn.paper.experiment import Experiment, Fitted, Where
+from jlgcn.paper.point_clouds import load_clouds
+from jlgcn.training import CloudData, CloudTrainConfig, fit_clouds
+
+#: Shares of the points that are missing in the paper's robustness figure.
+POINTS_MISSING = (0.0, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class CloudExperiment(Experiment):
+    """A network for point clouds, and how to train it.
+
+    Attributes:
+        dataset: folder of the clouds, below the root of the data.
+        model: the paper's network, or a baseline, to which nothing below applies but
+            `num_neighbors` and `train`.
+        rank: rank of every metric; None for that of its input.
+        metric_init: how metrics begin.
+        median_distance: median squared distance with which "median" begins.
+        num_neighbors: neighbours of a point for kNN-GCN and DGCNN.
+        keep_clouds: keep one point's weights of so many test clouds, for a picture.
+        train: how to train.
+    """
+
+    task: ClassVar[str] = "clouds"
+
+    dataset: str = "modelnet10_voxel_hdf5_1024"
+    model: Literal["jlgcn", "knn-gcn", "pointnet", "dgcnn"] = "jlgcn"
+    rank: int | None = 16
+    metric_init: MetricInit = "median"
+    median_distance: float = 1.0
+    num_neighbors: int = 20
+    keep_clouds: int = 0
+    train: CloudTrainConfig = field(default_factory=CloudTrainConfig)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return all fields as plain values, and what is classified."""
+        return {"task": self.task} | super().configuration()
+
+    def fit(self, seed: int, where: Where, data: CloudData | None = None) -> Fitted:
+        """Train on the clouds of a folder."""
+        clouds = load_clouds(self.dataset, where.root) if data is None else data
+        model, result = fit_clouds(
+            lambda: make_model(self, clouds.num_classes),
+            clouds,
+            self.train,
+            seed=seed,
+            points_missing=POINTS_MISSING,
+            checkpoints=where.checkpoints,
+            checkpoint_seconds=where.checkpoint_seconds,
+            progress=where.progress,
+            label=where.label,
+        )
+        # The confusion of every seed would make records hard to read; a file beside them holds it.
+        confusion = result.measured.pop("confusion")
+        names = clouds.class_names or tuple(str(i) for i in range(clouds.num_classes))
+        files: dict[str, Any] = {"confusion": {"classes": list(names), "counts": confusion}}
+        if self.keep_clouds > 0:
+            assert isinstance(model, JLGCNGraphClassifier)
+            chosen = clouds.test[:: max(1, len(clouds.test) // self.keep_clouds)]
+            points = clouds.points[chosen[: self.keep_clouds], : self.train.num_points]
+            titles = [names[int(label)] for label in clouds.y[chosen]]
+            files["weights"] = point_weights(model, points, titles, self.num_neighbors)
+        return Fitted(result, clouds.sha256, files)
+
+
+@torch.no_grad()
+def point_weights(
+    model: JLGCNGraphClassifier,
+    points: Tensor,  # (B, N, 3)
+    titles: Sequence[str],
+    num_neighbors: int,
+) -> list[dict[str, Any]]:
+    """Return clouds, and the weights of the edges of one point of each: the highest one.
+
+    Four digits of each; "layers" has a row of the graph that each layer convolves with.
+    """
+    model.eval()
+    rows = []
+    nearest = neighbors(points, num_neighbors + 1)
+    for cloud, found, title in zip(points, nearest, titles, strict=False):
+        point = int(cloud[:, 1].argmax())
+        graphs = model(cloud.unsqueeze(0)).graphs
+        layers = [graph.rows(torch.tensor([point]))[0, 0] for graph in graphs]
+        rows.append(
+            {
+                "title": title,
+                "points": [_digits(coordinates) for coordinates in cloud],
+                "point": point,
+                "neighbors": found[point].tolist(),
+                "layers": [_digits(layer) for layer in layers],
+            }
+        )
+    return rows
+
+
+def _digits(values: Tensor) -> list[float]:
+    return [float(f"{value:.4g}") for value in values.tolist()]
+
+
+def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:
+    """Return the network of an experiment, drawn from the current random state."""
+    if experiment.model == "jlgcn":
+        options = replace(
+            PRESETS["paper"],
+            metric_init=experiment.metric_init,
+            median_distance=experiment.median_distance,
+        )
+        return JLGCNGraphClassifier(3, num_classes, rank=experiment.rank, options=options)
+    if experiment.model == "knn-gcn":
+        return KnnGCN(3, num_classes, num_neighbors=experiment.num_neighbors)
+    if experiment.model == "dgcnn":
+        return DGCNN(3, num_classes, num_neighbors=experiment.num_neighbors)
+    return PointNet(3, num_classes)

@@ -1,0 +1,93 @@
+"""Data with something missing: fewer edges, fewer labels, by seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from jlgcn.training.node_data import NodeData
+
+
+def drop_edges(
+    edge_index: Tensor,  # (2, E)
+    fraction: float,
+    *,
+    seed: int,
+) -> Tensor:  # (2, E')
+    """Remove a share of the undirected edges, both directions of each.
+
+    The paper's authors drop entries of the matrix, each direction by itself, which leaves a
+    directed graph; a learned graph is symmetric, so here both go.
+
+    Args:
+        edge_index: edges, both directions listed.
+        fraction: share to remove, from 0 to 1.
+        seed: which ones.
+
+    Example:
+        >>> drop_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 0.5, seed=0).shape
+        torch.Size([2, 2])
+    """
+    _check_fraction(fraction)
+    low, high = edge_index.min(0).values, edge_index.max(0).values
+    _, edge = torch.unique(torch.stack([low, high]), dim=1, return_inverse=True)
+    num_edges = int(edge.max()) + 1 if edge.numel() else 0
+    order = torch.randperm(num_edges, generator=torch.Generator().manual_seed(seed))
+    keep = torch.ones(num_edges, dtype=torch.bool)
+    keep[order[: round(fraction * num_edges)]] = False
+    return edge_index[:, keep[edge]]
+
+
+def drop_labels(
+    train: Tensor,  # (T,)
+    y: Tensor,  # (N,)
+    fraction: float,
+    *,
+    seed: int,
+) -> Tensor:  # (T',)
+    """Remove a share of the training labels, the same share of each class; one of each stays.
+
+    Args:
+        train: training nodes.
+        y: classes of all nodes.
+        fraction: share to remove, from 0 to 1.
+        seed: which ones.
+
+    Example:
+        >>> drop_labels(torch.arange(4), torch.tensor([0, 0, 1, 1]), 0.5, seed=0).shape
+        torch.Size([2])
+    """
+    _check_fraction(fraction)
+    generator = torch.Generator().manual_seed(seed)
+    kept = []
+    for label in y[train].unique():
+        members = train[y[train] == label]
+        order = torch.randperm(len(members), generator=generator)
+        kept.append(members[order[: max(1, math.ceil((1 - fraction) * len(members) - 1e-9))]])
+    return torch.cat(kept).sort().values if kept else train
+
+
+def take_away(
+    data: NodeData, *, edges_missing: float, labels_missing: float, seed: int
+) -> NodeData:
+    """Return the data without a share of their edges and of their training labels.
+
+    Args:
+        data: nodes, edges and split.
+        edges_missing: share of the undirected edges to remove, see :func:`drop_edges`.
+        labels_missing: share of the training labels to remove, see :func:`drop_labels`.
+        seed: which ones.
+    """
+    if edges_missing > 0:
+        data = replace(data, edge_index=drop_edges(data.edge_index, edges_missing, seed=seed))
+    if labels_missing > 0:
+        data = replace(data, train=drop_labels(data.train, data.y, labels_missing, seed=seed))
+    return data
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be between 0 and 1, but it is {fraction}")

@@ -1,0 +1,216 @@
+"""What every experiment is: a configuration that can be run, seed by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, ClassVar, Literal, TypeVar
+
+from jlgcn._files import write_file
+from jlgcn.distributed.collectives import process_group
+from jlgcn.paper.records import config_hash, read_result, write_result
+from jlgcn.training import FitResult
+
+Protocol = Literal["honest", "authors"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run finds its data and leaves its checkpoints, and what it shows meanwhile.
+
+    Attributes:
+        root: folder of the data; None for JLGCN_DATA.
+        download: fetch data files that are not there.
+        checkpoints: folder for checkpoints.
+        checkpoint_seconds: time between two of them.
+        progress: show a bar.
+        label: what the bar is called.
+        out: folder of runs, where readings of test labels are counted; None where none may be read.
+        recipe: the recipe that is run.
+        variant: which of its variants.
+    """
+
+    root: Path | None = None
+    download: bool = False
+    checkpoints: Path | None = None
+    checkpoint_seconds: float = 120.0
+    progress: bool = False
+    label: str = ""
+    out: Path | None = None
+    recipe: str = ""
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What came of a run.
+
+    Attributes:
+        result: accuracies, time, memory.
+        data_sha256: hash of the data.
+        files: further results, by name, which are kept as JSON beside the result.
+    """
+
+    result: FitResult
+    data_sha256: str
+    files: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """Everything the result of a run depends on, beside its seed."""
+
+    #: What is classified.
+    task: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, seed: int, where: Where, data: Any = None) -> Fitted:  # noqa: ANN401
+        """Train and measure, on the experiment's own data or on `data`."""
+
+    def configuration(self) -> dict[str, Any]:
+        """Return all fields as plain values."""
+        return dataclasses.asdict(self)
+
+    @property
+    def config_of_training(self) -> Any:  # noqa: ANN401
+        """The dataclass that says how to train, whose fields can be set too."""
+        return self.train  # type: ignore[attr-defined]
+
+
+E = TypeVar("E", bound=Experiment)
+
+
+def with_settings(experiment: E, settings: dict[str, str]) -> E:
+    """Return an experiment with some fields, or fields of its training, set from text.
+
+    Example:
+        >>> from jlgcn.paper import NodeExperiment
+        >>> with_settings(NodeExperiment(), {"epochs": "3"}).train.epochs
+        3
+    """
+    config = experiment.config_of_training
+    own = {f.name for f in dataclasses.fields(experiment)} - {"train"}
+    training = {f.name for f in dataclasses.fields(config)}
+    for name, text in settings.items():
+        if name in own:
+            experiment = replace(experiment, **{name: _parse(type(experiment), name, text)})
+        elif name in training:
+            config = replace(config, **{name: _parse(type(config), name, text)})
+            experiment = replace(experiment, train=config)  # type: ignore[call-arg]
+        else:
+            near = difflib.get_close_matches(name, own | training, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            choices = ", ".join(sorted(own | training))
+            raise ValueError(f"there is no setting {name!r}{hint} Settings are: {choices}")
+    return experiment
+
+
+def run_seed(
+    experiment: Experiment,
+    seed: int,
+    *,
+    recipe: str,
+    variant: str,
+    out: Path,
+    root: Path | None = None,
+    data: Any = None,  # noqa: ANN401
+    download: bool = False,
+    resume: bool = False,
+    progress: bool = False,
+    checkpoint_seconds: float = 120.0,
+) -> dict[str, Any]:
+    """Run one seed of an experiment and return its result.
+
+    A finished one is not run again, in whichever recipe it was: tables share experiments. Of
+    several processes that run it together, the first writes and returns the result; the others
+    return nothing.
+
+    Args:
+        experiment: what to run.
+        seed: of everything random.
+        recipe: the recipe it belongs to.
+        variant: which of the recipe's variants it is.
+        out: folder of runs; this one is in ``<recipe>/<configuration>/seed-<n>`` below it.
+        root: folder of the data; None for JLGCN_DATA.
+        data: what to run on in place of the experiment's own data.
+        download: fetch data files that are not there.
+        resume: go on from the checkpoint of an interrupted run, instead of refusing.
+        progress: show a bar.
+        checkpoint_seconds: time between two checkpoints.
+    """
+    configuration = experiment.configuration()
+    place = Path(config_hash(configuration)) / f"seed-{seed}"
+    folder = out / recipe / place
+    for other in (folder, *sorted(out.glob(f"*/*/{place}"))):
+        finished = read_result(other)
+        if finished is not None:
+            return finished
+    checkpoints = folder / "checkpoints"
+    is_first = process_group()[0] == 0
+    if checkpoints.exists() and not resume and is_first:
+        raise FileExistsError(
+            f"{folder} has checkpoints of an interrupted run; add --resume to go on from them, or "
+            "delete the folder to begin anew"
+        )
+    label = f"{recipe} {variant} seed {seed}"
+    where = Where(
+        root,
+        download,
+        checkpoints,
+        checkpoint_seconds,
+        progress,
+        label,
+        out=out,
+        recipe=recipe,
+        variant=variant,
+    )
+    fitted = experiment.fit(seed, where, data)
+    if not is_first:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)  # what needs no checkpoints has not made it
+    for name, content in fitted.files.items():
+        write_file(folder / f"{name}.json", json.dumps(content) + "\n")
+    return write_result(
+        folder,
+        fitted.result,
+        recipe=recipe,
+        variant=variant,
+        protocol=getattr(experiment, "protocol", "honest"),
+        configuration=configuration,
+        seed=seed,
+        data_sha256=fitted.data_sha256,
+    )
+
+
+def _parse(owner: type, name: str, text: str) -> Any:  # noqa: ANN401
+    """Read a value of the type that a field of a dataclass has."""
+    annotation = typing.get_type_hints(owner)[name]
+    kinds = typing.get_args(annotation) if typing.get_origin(annotation) is not Literal else ()
+    kinds = kinds or (annotation,)
+    if NoneType in kinds and text.lower() == "none":
+        return None
+    kind = next(k for k in kinds if k is not NoneType)
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        if text not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, but it is {text!r}")
+        return text
+    parsers: dict[Any, Callable[[str], Any]] = {int: int, float: float, bool: _parse_bool}
+    try:
+        return parsers[kind](text)
+    except ValueError:
+        none = " or none" if NoneType in kinds else ""
+        raise ValueError(f"{name} must be {kind.__name__}{none}, but it is {text!r}") from None
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"

@@ -1,0 +1,62 @@
+"""Recipes: the paper's tables and figures, each with its published numbers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jlgcn.paper.ablation import graphs, regularizer
+from jlgcn.paper.cloud_experiment import CloudExperiment
+from jlgcn.paper.clouds import modelnet10, modelnet40, shapes69
+from jlgcn.paper.learned_graph import cloud_weights, learned_graph
+from jlgcn.paper.node_experiment import NodeExperiment
+from jlgcn.paper.recipe import Recipe
+from jlgcn.paper.records import config_hash
+from jlgcn.paper.robustness import edges, labels
+from jlgcn.paper.table2 import citeseer, cora, pubmed, pubmed_10k
+
+_MAKERS: tuple[Callable[[], Recipe[Any]], ...] = (
+    cora,
+    citeseer,
+    pubmed,
+    pubmed_10k,
+    edges,
+    labels,
+    graphs,
+    regularizer,
+    learned_graph,
+    modelnet40,
+    modelnet10,
+    shapes69,
+    cloud_weights,
+)
+
+RECIPES: dict[str, Recipe[Any]] = {recipe.name: recipe for recipe in (m() for m in _MAKERS)}
+
+
+def get_recipe(name: str, recipes: Mapping[str, Recipe[Any]] = RECIPES) -> Recipe[Any]:
+    """Return the recipe of this name, the paper's if no others are given.
+
+    Example:
+        >>> get_recipe("citation/cora").variant("jlgcn").published
+        83.9
+    """
+    if name not in recipes:
+        raise ValueError(f"there is no recipe {name!r}; recipes are {', '.join(recipes)}")
+    return recipes[name]
+
+
+def experiment_key(configuration: dict[str, Any]) -> str:
+    """Return a short name for what was run, which does not change when experiments get new fields.
+
+    The protocol does not count: tracing the test nodes changes nothing but what is reported.
+
+    Example:
+        >>> experiment_key({"dataset": "cora"}) == experiment_key(NodeExperiment().configuration())
+        True
+    """
+    experiments = {NodeExperiment.task: NodeExperiment, CloudExperiment.task: CloudExperiment}
+    made = experiments.get(configuration.get("task", NodeExperiment.task))
+    if made is None:  # not the paper's
+        return config_hash(configuration)
+    defaults = made().configuration()
+    train = defaults["train"] | configuration.get("train", {})
+    return config_hash(defaults | configuration | {"train": train, "protocol": None})

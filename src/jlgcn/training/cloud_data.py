@@ -1,0 +1,146 @@
+"""Point clouds: the community's HDF5 folders, meshes, and the usual ways to change a cloud."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_MESHES = (".off", ".obj", ".ply")
+
+# What h5py and zlib raise for files that are damaged, or hold something else.
+_NOT_HDF5 = (
+    *(OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError),
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CloudData:
+    """Clouds of the same number of points, with classes and a split.
+
+    Attributes:
+        name: what the set is called.
+        points: coordinates, (B, N, 3), float32.
+        y: classes, (B,), int64.
+        train: clouds that may be learned from, int64.
+        val: clouds whose classes select.
+        test: clouds whose classes are looked at once, after selection.
+        sha256: hash over the files they were read from.
+        class_names: names of the classes, where the source has them.
+    """
+
+    name: str
+    points: Tensor
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    sha256: str
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self.y.max()) + 1
+
+    def __repr__(self) -> str:
+        return (
+            f"CloudData({self.name}, {len(self.points):,} clouds of {self.points.shape[1]:,} "
+            f"points, {self.num_classes} classes, train {len(self.train):,}, "
+            f"val {len(self.val):,}, test {len(self.test):,})"
+        )
+
+
+def unit_sphere(
+    points: Tensor,  # (*batch, N, 3)
+) -> Tensor:
+    """Move the mean of each cloud to the origin and its farthest point to distance 1.
+
+    Example:
+        >>> unit_sphere(torch.tensor([[0.0, 0, 0], [4.0, 0, 0]]))
+        tensor([[-1.,  0.,  0.],
+                [ 1.,  0.,  0.]])
+    """
+    centred = points - points.mean(-2, keepdim=True)
+    radius = centred.norm(dim=-1).amax(-1)[..., None, None]
+    return centred / torch.where(radius > 0, radius, 1)
+
+
+def augment(
+    points: Tensor,  # (B, N, 3)
+    *,
+    scale: tuple[float, float] = (2 / 3, 3 / 2),
+    shift: float = 0.2,
+    jitter: float = 0.0,
+    rotate: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return clouds as they might have been measured otherwise.
+
+    Args:
+        points: the clouds.
+        scale: lowest and highest factor, drawn for each cloud and axis.
+        shift: largest shift, drawn for each cloud and axis.
+        jitter: standard deviation of noise on every coordinate, cut off at three of them.
+        rotate: turn each cloud about the vertical (second) axis by any angle.
+        generator: where all of it is drawn from.
+
+    Example:
+        >>> augment(torch.zeros(2, 5, 3)).shape
+        torch.Size([2, 5, 3])
+    """
+    size = (points.shape[0], 1, 3)
+    low, high = scale
+    factor = low + (high - low) * torch.rand(size, generator=generator)
+    offset = shift * (2 * torch.rand(size, generator=generator) - 1)
+    if rotate:
+        angle = 2 * torch.pi * torch.rand(points.shape[0], generator=generator)
+        cos, sin, zero, one = angle.cos(), angle.sin(), 0 * angle, 0 * angle + 1
+        turn = torch.stack([cos, zero, sin, zero, one, zero, -sin, zero, cos], -1).view(-1, 3, 3)
+        points = points @ turn
+    points = points * factor + offset
+    if jitter > 0:
+        noise = jitter * torch.randn(points.shape, generator=generator)
+        points = points + noise.clamp(-3 * jitter, 3 * jitter)
+    return points
+
+
+def drop_points(
+    points: Tensor,  # (B, N, 3)
+    fraction: float,
+    *,
+    seed: int,
+) -> Tensor:  # (B, N', 3)
+    """Remove a share of the points of each cloud, drawn for each by itself; one stays at least.
+
+    Example:
+        >>> drop_points(torch.zeros(2, 100, 3), 0.75, seed=0).shape
+        torch.Size([2, 25, 3])
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be between 0 and 1, but it is {fraction}")
+    kept = max(1, round((1 - fraction) * points.shape[1]))
+    return choose_points(points, kept, generator=torch.Generator().manual_seed(seed))
+
+
+def choose_points(
+    points: Tensor,  # (B, N, 3)
+    num_points: int,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:  # (B, num_points, 3)
+    """Return so many points of each cloud, drawn for each by itself without repetition.
+
+    Example:
+        >>> choose_points(torch.zeros(2, 100, 3), 10).shape
+        torch.Size([2, 10, 3])
+    """
+    if num_points > points.shape[1]:
+        raise ValueError(
+            f"clouds have {points.shape[1]} points, but num_points is {num_points}; use fewer"
+        )
+    order = torch.rand(points.shape[:2], generator=generator).argsort(-1)[:, :num_points]
+    return points.gather(1, order.unsqueeze(-1).expand(-1, -1, points.shape[-1]))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import jlgcn
+from jlgcn.cli import app
+from jlgcn.cli.kernels import KernelReport, available_devices, examine
+
+runner = CliRunner()
+
+
+def test_help_names_every_command_and_says_where_to_begin() -> None:
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "jlgcn doctor" in result.output
+
+
+def test_help_comes_at_once() -> None:
+    command = [sys.executable, "-m", "jlgcn", "--help"]
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
+
+
+def test_help_waits_for_no_large_package() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "jlgcn", "--help"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert "jlgcn.cli" in imported
+    assert imported.isdisjoint({"torch", "numpy", "scipy", "sklearn", "matplotlib"})
+
+
+def test_version() -> None:
+    assert runner.invoke(app, ["--version"]).output == f"jlgcn {jlgcn.__version__}\n"
+
+
+def test_doctor_reports_every_device_and_dtype() -> None:
+    result = runner.invoke(app, ["doctor", "--nodes", "128"])
+    assert result.exit_code == 0, result.output
+    assert f"| torch | {torch.__version__.partition('+')[0]}" in result.output
+    assert "| threads |" in result.output
+    for dtype in ("float32", "float64", "bfloat16"):
+        assert f"| cpu | {dtype} | flash |" in result.output
+
+
+def test_doctor_refuses_a_device_that_is_not_there() -> None:
+    result = runner.invoke(app, ["doctor", "--device", "cuda:99"])
+    assert result.exit_code == 2
+    assert "there is no device 'cuda:99' here; choose from: cpu" in " ".join(
+        result.output.replace("│", " ").split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 1e-13), (torch.float32, 1e-5), (torch.bfloat16, 1e-2)]
+)
+def test_doctor_measures_a_small_error(dtype: torch.dtype, bound: float) -> None:
+    report = examine(available_devices()[0], dtype, num_nodes=300)
+    assert isinstance(report, KernelReport)
+    assert 0 < report.error < bound
+    assert report.seconds > 0

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from sklearn.datasets import load_digits, make_classification
+
+from jlgcn import Comparison, JLGCNClassifier, compare
+from jlgcn.estimator.comparison import _advice
+
+
+def digits(num_labels: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    x, y = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(y))[:800]
+    return x[rows], np.where(np.arange(800) < num_labels, y[rows], -1)
+
+
+def edges_within(y: np.ndarray, num_edges: int) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    row = generator.integers(len(y), size=num_edges)
+    col = np.array([generator.choice(np.flatnonzero(y == y[i])) for i in row])
+    return np.unique(np.stack([row, col])[:, row != col], axis=1)
+
+
+def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
+    pixels = JLGCNClassifier(scaler="none")
+    found = compare(*digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7)
+    assert list(found.accuracy) == [
+        "learned graph",
+        "no metric",
+        "shuffled graph",
+        "logistic regression",
+    ]
+    assert all(len(values) == 6 for values in found.accuracy.values())
+    assert found.difference("learned graph", "logistic regression")["low"] > 0
+    assert found.difference("learned graph", "shuffled graph")["low"] > 0
+    assert found.advice.startswith("Use learned graph: +")
+    assert str(found).count("\n") == 4
+    assert found.advice in str(found)
+
+
+def test_where_features_say_all_it_advises_against_a_graph() -> None:
+    x, y = make_classification(
+        200, 20, n_informative=2, n_redundant=0, n_clusters_per_class=1, random_state=0
+    )
+    found = compare(x, y, n_splits=5)
+    assert found.advice.startswith("Do not use a learned graph here:")
+
+
+def test_a_good_graph_is_enough_where_features_are_noise() -> None:
+    generator = np.random.default_rng(0)
+    y = np.arange(150) % 3
+    with pytest.warns(UserWarning, match="one direction"):
+        found = compare(generator.normal(size=(150, 5)), y, edges_within(y, 900), n_splits=4)
+    assert list(found.accuracy)[:2] == ["both graphs", "given graph"]
+    assert found.difference("given graph", "learned graph")["low"] > 0
+    assert "Use the given graph alone" in found.advice
+
+
+def test_labels_may_be_words() -> None:
+    x, labels = digits()
+    words = np.where(labels == -1, "", np.char.add("digit ", labels.astype(str)))
+    found = compare(x, words, n_splits=2)
+    assert np.mean(found.accuracy["learned graph"]) > 0.8
+
+
+def found_with(**accuracy: tuple[float, ...]) -> Comparison:
+    """Return a comparison of three splits of a thousand rows, all hidden in each."""
+    right = {
+        name.replace("_", " "): np.stack([np.arange(1000) < 1000 * share for share in shares])
+        for name, shares in accuracy.items()
+    }
+    return Comparison(
+        {name: tuple(rows.mean(1).tolist()) for name, rows in right.items()},
+        "",
+        {name: rows.astype(float) for name, rows in right.items()},
+    )
+
+
+def test_the_advice_says_what_the_intervals_say() -> None:
+    better, good, bad = (0.9, 0.91, 0.9), (0.8, 0.81, 0.8), (0.6, 0.61, 0.6)
+    ways = {
+        "both_graphs": better,
+        "given_graph": good,
+        "no_metric": good,
+        "logistic_regression": bad,
+    }
+    advice = _advice(found_with(**ways))
+    assert advice.startswith("Use both graphs: +30.0 points (+27.2 to +32.8) against logistic")
+    assert "The learned graph is worth +10.0 points" in advice
+    same = _advice(found_with(**ways | {"no_metric": (0.9, 0.92, 0.9)}))
+    assert "n_layers=1 does as well" in same
+    harmed = _advice(found_with(**ways | {"both_graphs": bad}))
+    assert harmed.startswith("Do not use a learned graph here: +0.0 points (+0.0 to +0.0)")
+    assert harmed.endswith("The given graph alone helps: +20.0 points (+17.6 to +22.4).")
+    unsure = _advice(found_with(**ways | {"both_graphs": (0.9, 0.5, 0.9)}))
+    assert unsure.startswith("These labels cannot tell whether a learned graph helps: +16.3 points")
+
+
+def test_the_interval_allows_for_the_choice_of_splits_and_of_rows() -> None:
+    generator = np.random.default_rng(0)
+    first, second = (
+        np.where(generator.random((4, 50)) < 0.6, generator.random((4, 50)) < share, np.nan)
+        for share in (0.9, 0.6)
+    )
+    second[np.isnan(first)] = np.nan
+    first[np.isnan(second)] = np.nan
+    found = Comparison({}, "", {"a": first, "b": second}).difference("a", "b")
+    gains = first - second
+    means = [row[~np.isnan(row)].mean() for row in gains]
+    by_row = [column[~np.isnan(column)].mean() for column in gains.T if not np.isnan(column).all()]
+    half = np.hypot(
+        scipy.stats.t.ppf(0.975, 3) * scipy.stats.sem(means), 1.96 * scipy.stats.sem(by_row)
+    )
+    assert found["mean"] == pytest.approx(np.mean(means))
+    assert found["high"] - found["mean"] == pytest.approx(half)
+
+
+def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
+    x, y = digits()
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    first = compare(x, y, n_splits=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(8)
+    assert compare(x, y, n_splits=2) == first
+
+
+def test_one_split_proves_nothing() -> None:
+    with pytest.raises(ValueError, match="n_splits must be at least 2, but it is 1"):
+        compare(*digits(), n_splits=1)
+
+
+def test_too_few_labels_are_refused() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 2))
+    with pytest.raises(ValueError, match=r"needs two classes and 2 labels of each.*0: 2, 1: 1"):
+        compare(x, np.array([0, 0, 1, -1, -1, -1, -1, -1, -1]))

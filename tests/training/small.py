@@ -1,0 +1,75 @@
+"""A small problem of two classes, and a program that trains on it: what is killed in the tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from jlgcn.nn import JLGCN
+from jlgcn.training import CloudData, FitResult, NodeData, TrainConfig, fit, unit_sphere
+from jlgcn.training.node_data import both_directions
+
+
+def small_data(num_nodes: int = 120) -> NodeData:
+    generator = torch.Generator().manual_seed(7)
+    y = torch.arange(num_nodes) % 2
+    x = torch.randn(num_nodes, 6, generator=generator) + 1.5 * y.unsqueeze(-1)
+    edges = torch.randint(0, num_nodes, (2, 2 * num_nodes), generator=generator)
+    edges = edges[:, y[edges[0]] == y[edges[1]]]
+    return NodeData(
+        name="small",
+        x=x,
+        y=y,
+        edge_index=both_directions(edges, num_nodes),
+        train=torch.arange(10),
+        val=torch.arange(10, 40),
+        test=torch.arange(40, num_nodes),
+        sha256="small",
+    )
+
+
+def small_clouds(count: int = 66) -> CloudData:
+    """Spheres, sticks and plates."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(count, 40, 3, generator=generator)
+    y = torch.arange(count) % 3
+    points[y == 1] *= torch.tensor([0.05, 0.05, 1.0])
+    points[y == 2] *= torch.tensor([1.0, 0.05, 1.0])
+    part = count // 3
+    return CloudData(
+        name="shapes",
+        points=unit_sphere(points),
+        y=y,
+        train=torch.arange(part),
+        val=torch.arange(part, 2 * part),
+        test=torch.arange(2 * part, count),
+        sha256="shapes",
+    )
+
+
+def train_small(
+    seed: int, epochs: int, checkpoints: Path | None = None, *, trace_test: bool = False
+) -> tuple[torch.nn.Module, FitResult]:
+    data = small_data()
+    return fit(
+        lambda: JLGCN(6, 8, 2, rank=3),
+        data,
+        data.x,
+        data.graph(),
+        TrainConfig(epochs=epochs, lr=0.02, lr_step=20),
+        seed=seed,
+        trace_test=trace_test,
+        checkpoints=checkpoints,
+        checkpoint_seconds=0,
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    try:
+        _, result = train_small(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    except KeyboardInterrupt:  # which Python would turn into 130, or 1, by what else is imported
+        sys.exit(130)
+    print(result.parameter_sha256)
