@@ -149,6 +149,28 @@ def test_graphs_and_networks_run_without_torch_distributed() -> None:
     assert printed.strip() == "[3.0, 3.0, 3.0]"
 
 
+def test_training_runs_without_torch_distributed() -> None:
+    printed = run(
+        WITHOUT_DISTRIBUTED,
+        """
+        from jlgcn.nn import JLGCN
+        from jlgcn.training import TrainConfig, fit
+        from tests.training.small import small_data
+
+        data = small_data()
+        config = TrainConfig(epochs=2)
+        model = lambda: JLGCN(6, 4, 2)
+        print(fit(model, data, data.x, data.graph(), config, seed=0)[1].best_epoch)
+        """,
+    )
+    assert printed.strip() in ("0", "1")
+
+
+def test_the_estimator_loads_no_package_for_several_processes() -> None:
+    printed = run("from jlgcn import JLGCNClassifier; import jlgcn.nn, sys; print(*sys.modules)")
+    assert [name for name in printed.split() if name.startswith("jlgcn.distributed")] == []
+
+
 def test_sharded_graphs_say_that_they_need_torch_distributed() -> None:
     printed = run(
         WITHOUT_DISTRIBUTED,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch.distributed
 
 if TYPE_CHECKING:
-    from jlgcn.distributed.apply import distribute
+    from jlgcn.distributed.apply import distribute, share_batches
     from jlgcn.distributed.launch import joined_processes
     from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 
@@ -22,9 +22,14 @@ __all__ = [
     "Shards",
     "distribute",
     "joined_processes",
+    "share_batches",
 ]
 
-_HOME = dict.fromkeys(__all__, "sharded") | {"distribute": "apply", "joined_processes": "launch"}
+_HOME = dict.fromkeys(__all__, "sharded") | {
+    "distribute": "apply",
+    "joined_processes": "launch",
+    "share_batches": "apply",
+}
 
 
 def __getattr__(name: str) -> object:

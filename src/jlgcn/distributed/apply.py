@@ -1,4 +1,4 @@
-"""A network of one process, made to work on its rows of a graph that several processes share."""
+"""A network of one process, made to work on its part of what several processes share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+from torch.nn.parallel import DistributedDataParallel
 
 from jlgcn.distributed.sharded import ShardedKernelGraph, Shards
 from jlgcn.graphs import Graph, KernelGraph
 from jlgcn.nn import GraphLearner
+from jlgcn.nn.batch_norm import BatchNorm
 
 
 def distribute(model: nn.Module, num_nodes: int) -> Shards:
@@ -54,6 +57,51 @@ def distribute(model: nn.Module, num_nodes: int) -> Shards:
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_add_up)
     return shards
+
+
+def share_batches(model: nn.Module) -> nn.Module:
+    """Let the processes of a group share every batch of a network for whole graphs.
+
+    Batch normalisation then sees the rows of all processes, and gradients of parameters are
+    averaged over them as they come.
+
+    Args:
+        model: the network; all processes take the parameters of the first.
+
+    Returns:
+        What to call in place of the network.
+
+    Cost: a broadcast of the parameters now, an all-reduce of their gradients in every step, and two
+    of as many numbers as there are channels for every batch normalisation.
+
+    Example:
+        >>> from jlgcn.nn import JLGCNGraphClassifier
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> shared = share_batches(JLGCNGraphClassifier(3, 2, (4, 8)))
+        >>> shared(torch.randn(2, 5, 3)).logits.shape
+        torch.Size([2, 2])
+        >>> dist.destroy_process_group()
+    """
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.sum_over_processes = _Sum.apply
+    return DistributedDataParallel(model)
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over processes; what each does with it flows back to all."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
+        total = grad.clone()
+        dist.all_reduce(total)
+        return total
 
 
 def _scale_by_all_rows(shards: Shards, learner: nn.Module, args: tuple[Any, ...]) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor
 
-from jlgcn.nn.batch_norm import is_distributed
+
+def is_distributed() -> bool:
+    """Return whether this process is one of several that train together.
+
+    Example:
+        >>> is_distributed()
+        False
+    """
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def process_group() -> tuple[int, int]:

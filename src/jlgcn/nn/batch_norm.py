@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
 
 class BatchNorm(nn.BatchNorm1d):
-    r"""Batch normalisation whose mean and variance are those of all processes' rows together.
+    r"""Batch normalisation whose mean and variance may be those of all processes' rows together.
 
     .. math:: y = \gamma \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \epsilon}} + \beta
 
-    As :class:`torch.nn.BatchNorm1d` in one process, in evaluation, and where PyTorch was built
-    without distributed training. Otherwise, unlike `torch.nn.SyncBatchNorm`, it needs no GPU: two
-    sums of as many numbers as there are channels travel between processes.
+    As :class:`torch.nn.BatchNorm1d` in one process and in evaluation. Where processes share a
+    batch, :func:`jlgcn.distributed.share_batches` sets `sum_over_processes`, which adds a tensor up
+    over them and is differentiable. Unlike `torch.nn.SyncBatchNorm` it needs no GPU: two sums of as
+    many numbers as there are channels travel between processes.
 
     Args:
         num_features: channels.
@@ -29,15 +30,29 @@ class BatchNorm(nn.BatchNorm1d):
         tensor(True)
     """
 
+    sum_over_processes: Callable[[Tensor], Tensor] | None = None
+
     def forward(self, x: Tensor) -> Tensor:
         """Return normalised rows."""
-        if not self.training or not is_distributed():
+        if not self.training or self.sum_over_processes is None:
             plain: Tensor = super().forward(x)
             return plain
-        mean, num_rows = mean_of_all(x.sum(0), x.shape[0])
+        mean, num_rows = self.mean_of_all(x.sum(0), x.shape[0])
         # Of differences: the mean of squares less the square of the mean would lose digits.
-        variance, _ = mean_of_all((x - mean).square().sum(0), x.shape[0])
+        variance, _ = self.mean_of_all((x - mean).square().sum(0), x.shape[0])
         return self.normalize(x, mean, variance, num_rows)
+
+    def mean_of_all(
+        self,
+        total: Tensor,  # (C,)
+        count: int,
+    ) -> tuple[Tensor, float]:
+        """Return a mean over all processes' rows and their number, from this process's sum."""
+        if self.sum_over_processes is None:
+            return total / count, float(count)
+        sums = self.sum_over_processes(torch.cat([total, total.new_tensor([float(count)])]))
+        num_rows = float(sums[-1].detach())
+        return sums[:-1] / num_rows, num_rows
 
     def normalize(
         self,
@@ -65,37 +80,3 @@ class BatchNorm(nn.BatchNorm1d):
             self.running_var.lerp_(unbiased, self.momentum)
         normalized: Tensor = (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
         return normalized
-
-
-class _Sum(torch.autograd.Function):
-    """A sum over processes; what each does with it flows back to all."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
-        total = grad.clone()
-        dist.all_reduce(total)
-        return total
-
-
-def mean_of_all(
-    total: Tensor,  # (C,)
-    count: int,
-) -> tuple[Tensor, float]:
-    """Return a mean over the rows of all processes and their number, from this process's sum."""
-    if not is_distributed():
-        return total / count, float(count)
-    here = torch.cat([total, total.new_tensor([float(count)])])
-    sums: Tensor = _Sum.apply(here)  # type: ignore[no-untyped-call]
-    num_rows = float(sums[-1].detach())
-    return sums[:-1] / num_rows, num_rows
-
-
-def is_distributed() -> bool:
-    """Whether this process is one of several that train together."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

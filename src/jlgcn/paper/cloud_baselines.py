@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from jlgcn.graphs import DenseGraph
-from jlgcn.nn.batch_norm import BatchNorm, mean_of_all
+from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier
 
 
@@ -184,13 +184,14 @@ class EdgeConv(nn.Module):
             neighbor = _largest(other * torch.where(self.norm.weight < 0, -1, 1), index)
         edges = (own + other.gather(-2, neighbor)).flatten(0, 1)
         if self.training:
-            normalized = self.norm.normalize(edges, *_moments(own, other, index))
+            normalized = self.norm.normalize(edges, *_moments(self.norm, own, other, index))
         else:
             normalized = self.norm(edges)
         return leaky_relu(normalized, 0.2).view(own.shape)
 
 
 def _moments(
+    norm: BatchNorm,
     own: Tensor,  # (B, N, C)
     other: Tensor,  # (B, N, C)
     index: Tensor,  # (B, N, k)
@@ -200,12 +201,12 @@ def _moments(
     incoming = adjacency.sum(-2).unsqueeze(-1)
     num_neighbors = index.shape[-1]
     total = (num_neighbors * own + incoming * other).sum((0, 1))
-    mean, num_edges = mean_of_all(total, index.numel())
+    mean, num_edges = norm.mean_of_all(total, index.numel())
     # The square of a sum, taken apart; both parts near 0, for the sake of digits.
     centre = other.detach().mean((0, 1))
     own, other = own - (mean - centre), other - centre
     parts = num_neighbors * own.square() + 2 * own * (adjacency @ other) + incoming * other.square()
-    variance, _ = mean_of_all(parts.sum((0, 1)), index.numel())
+    variance, _ = norm.mean_of_all(parts.sum((0, 1)), index.numel())
     return mean, variance, num_edges
 
 

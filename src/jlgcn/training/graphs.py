@@ -10,12 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from jlgcn._validation import check_finite, check_labels, check_shape, warn_of_absent_classes
-from jlgcn.distributed.collectives import mean_over_processes, process_group
+from jlgcn.distributed.collectives import is_distributed, mean_over_processes, process_group
 from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
-from jlgcn.nn.batch_norm import is_distributed
 from jlgcn.training.cloud_data import CloudData, augment, choose_points, drop_points
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.training.loop import FitResult, Run, run_epochs
@@ -114,7 +112,11 @@ def fit_clouds(
         if checkpoints is not None:
             identity = {"config": asdict(config), "seed": seed, "data": data.sha256}
             run.resume(checkpoints, identity | bits_identity(deterministic))
-        network = DistributedDataParallel(model) if is_distributed() else model
+        network = model
+        if is_distributed():
+            from jlgcn.distributed import share_batches
+
+            network = share_batches(model)
         run_epochs(
             run,
             config.epochs,

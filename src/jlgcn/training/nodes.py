@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from jlgcn._validation import check_finite, check_labels, check_shape, warn_of_absent_classes
-from jlgcn.distributed import ShardedSparseGraph
-from jlgcn.distributed.apply import distribute
 from jlgcn.distributed.collectives import process_group, sum_over_processes
 from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
@@ -177,6 +175,8 @@ class _Part:
         counts = {name: len(index) for name, index in nodes.items()}
         if process_group()[1] == 1:
             return cls(x, graph, data.y, **nodes, counts=counts)
+        from jlgcn.distributed import ShardedSparseGraph, distribute
+
         assert isinstance(graph, SparseGraph)
         assert isinstance(x, Tensor)  # baselines, which take others, are not shared
         shards = distribute(model, data.num_nodes)
