@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,14 @@ def test_the_readmes_figures_are_the_measured_ones(row: str, case: str) -> None:
     assert peak == f"{measured['peak_bytes'] / 2**20:,.0f} MiB"
 
 
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return summarize(read_records(ROOT / "results"))
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_marked_numbers_are_the_recorded_ones(path: Path) -> None:
-    assert differences(path.read_text(), summarize(read_records(ROOT / "results"))) == []
+def test_marked_numbers_are_the_recorded_ones(path: Path, rows: list[dict[str, Any]]) -> None:
+    assert differences(path.read_text(), rows) == []
 
 
 def test_the_readmes_epoch_of_pubmed_is_the_recorded_one() -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.real_data import DATA, needs_data
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 

@@ -285,6 +285,7 @@ def modules_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_importing_the_package_leaves_optional_packages_alone() -> None:
     loaded = modules_after("import jlgcn; jlgcn.KernelGraph; import jlgcn.ops, jlgcn.graphs")
     assert "torch" in loaded

@@ -7,7 +7,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from tests.processes import ROOT
+
+pytestmark = pytest.mark.slow
 
 #: Run first, it takes away what Windows lacks. Other packages are imported before: they look for
 #: the name of the system, not for what it has.

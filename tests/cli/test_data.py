@@ -3,10 +3,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import networkx
 import numpy as np
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner, Result
@@ -82,6 +79,8 @@ def test_new_rows_are_predicted_with_and_without_edges(folder: Path) -> None:
 
 
 def test_edges_carry_the_tables_ids(folder: Path) -> None:
+    import networkx
+
     path = folder / "graph.graphml"
     result = run("edges", folder / "model", "--top-k", 3, "--out", path)
     graph = networkx.read_graphml(path)
@@ -185,6 +184,7 @@ def test_a_file_of_predictions_is_whole_or_not_there(hostile: Path, tmp_path: Pa
     assert (tmp_path / "mine").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
     output = run("compare", *table, "--edges", folder / "edges.csv").output
@@ -219,6 +219,9 @@ def test_labels_mean_in_a_file_what_they_mean_in_python(tmp_path: Path) -> None:
 
 
 def test_nan_in_a_parquet_file_is_no_label(tmp_path: Path) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
     path = small(tmp_path / "table.csv", ["0", "1", "nan", ""])
     columns = pyarrow.csv.read_csv(path).to_pydict()
     columns["kind"] = [0.0, 1.0, float("nan"), None] * 10

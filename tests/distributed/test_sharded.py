@@ -69,6 +69,7 @@ def test_points_of_another_process_are_refused() -> None:
         ShardedKernelGraph(torch.randn(4, 2), Shards(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [2, 3])
 def test_several_processes_equal_one(num_processes: int) -> None:
     printed = run_processes(num_processes, "tests.distributed.sharded_worker")
@@ -79,5 +80,6 @@ def test_several_processes_equal_one(num_processes: int) -> None:
     assert differences["threads"] == 0, "threads that outlive their group can abort the process"
 
 
+@pytest.mark.slow
 def test_one_process_can_ask_whether_there_are_edges_without_the_others() -> None:
     run_processes(2, "tests.distributed.one_rank_worker")

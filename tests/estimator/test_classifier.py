@@ -25,6 +25,7 @@ from tests.real_data import DATA, needs_data
 EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::jlgcn._errors.OneClassWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [JLGCNClassifier()], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
@@ -141,6 +142,7 @@ def test_true_and_false_beside_a_gap_stay_true_and_false(y: Any) -> None:  # noq
     assert labels.values.dtype == bool
 
 
+@pytest.mark.slow
 def test_a_column_with_gaps_is_learned_from_and_compared_as_numbers_are() -> None:
     x, _, few = wine()
     plain = JLGCNClassifier().fit(x, few)
@@ -196,6 +198,7 @@ def test_rows_without_a_label_are_not_scored() -> None:
         model.score(x, y[:100])
 
 
+@pytest.mark.slow
 def test_folds_may_have_rows_without_a_label() -> None:
     x, y, _ = wine()
     few = np.where(np.arange(178) % 3 == 0, y, -1)
@@ -240,6 +243,7 @@ def test_data_frames_keep_their_names_and_sparse_matrices_their_zeros() -> None:
     assert sparse.predict(scipy.sparse.csr_matrix(words[:5])).shape == (5,)
 
 
+@pytest.mark.slow
 def test_pipelines_searches_and_folds() -> None:
     x, y = make_blobs(90, centers=3, random_state=0)
     pipeline = make_pipeline(StandardScaler(), JLGCNClassifier(scaler="none"))
@@ -248,6 +252,7 @@ def test_pipelines_searches_and_folds() -> None:
     assert search.best_params_["n_neighbors"] in (5, 20)
 
 
+@pytest.mark.slow
 def test_a_graph_in_any_form_helps() -> None:
     x, y = make_blobs(150, centers=3, cluster_std=6.0, random_state=0)
     few = np.full_like(y, -1)
@@ -355,6 +360,7 @@ def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, y, few
 
 
+@pytest.mark.slow
 def test_new_digits_are_read_as_well_as_those_that_were_there() -> None:
     x, y, few = digits_and_labels(0)
     new = np.random.default_rng(0).choice(np.flatnonzero(few == -1), 500, replace=False)
@@ -366,6 +372,7 @@ def test_new_digits_are_read_as_well_as_those_that_were_there() -> None:
     assert accuracy > 0.95
 
 
+@pytest.mark.nightly
 @needs_data
 def test_new_papers_of_cora_are_classified_nearly_as_well_as_those_that_were_there() -> None:
     data = load_planetoid("cora", DATA)

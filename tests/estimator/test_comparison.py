@@ -23,6 +23,7 @@ def edges_within(y: np.ndarray, num_edges: int) -> np.ndarray:
     return np.unique(np.stack([row, col])[:, row != col], axis=1)
 
 
+@pytest.mark.slow
 def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
     pixels = JLGCNClassifier(scaler="none")
     found = compare(*digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7)
@@ -40,6 +41,7 @@ def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
     assert found.advice in str(found)
 
 
+@pytest.mark.slow
 def test_where_features_say_all_it_advises_against_a_graph() -> None:
     x, y = make_classification(
         200, 20, n_informative=2, n_redundant=0, n_clusters_per_class=1, random_state=0
@@ -48,6 +50,7 @@ def test_where_features_say_all_it_advises_against_a_graph() -> None:
     assert found.advice.startswith("Do not use a learned graph here:")
 
 
+@pytest.mark.slow
 def test_a_good_graph_is_enough_where_features_are_noise() -> None:
     generator = np.random.default_rng(0)
     y = np.arange(150) % 3
@@ -58,6 +61,7 @@ def test_a_good_graph_is_enough_where_features_are_noise() -> None:
     assert "Use the given graph alone" in found.advice
 
 
+@pytest.mark.slow
 def test_labels_may_be_words() -> None:
     x, labels = digits()
     words = np.where(labels == -1, "", np.char.add("digit ", labels.astype(str)))
@@ -117,6 +121,7 @@ def test_the_interval_allows_for_the_choice_of_splits_and_of_rows() -> None:
     assert found["high"] - found["mean"] == pytest.approx(half)
 
 
+@pytest.mark.slow
 def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
     x, y = digits()
     torch.manual_seed(7)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
 import pytest
 import safetensors.torch
 import scipy.sparse
@@ -63,6 +62,8 @@ def _fitted(seed: int) -> JLGCNClassifier:
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
+    import pandas as pd  # type: ignore[import-untyped]
+
     x, y, few = wine()
     names = np.array(["barolo", "grignolino", "barbera"])[y].astype(object)
     names[few == -1] = ""

@@ -53,6 +53,7 @@ def test_every_claim_has_data_and_a_split_without_overlap(setting: str, dataset:
         assert (data.edge_index.shape[1] == 0) == (setting in ("nograph", "tables"))
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("setting", "dataset"), PUBLISHED)
 def test_development_never_sees_a_published_test_label(setting: str, dataset: str) -> None:

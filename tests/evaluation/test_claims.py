@@ -40,6 +40,7 @@ def test_every_claim_names_its_place_and_how_it_is_measured(recipe: Recipe[Any])
     json.dumps([variant.experiment.configuration() for variant in recipe.variants])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", CLAIMS["claims/given/cora"].variants, ids=lambda v: v.name)
 def test_every_variant_runs_two_epochs_on_a_small_graph(
     tmp_path: Path, variant: Variant[ClaimExperiment]
@@ -122,6 +123,7 @@ def test_test_labels_of_a_claim_are_read_once_after_selection_and_counted_before
     assert not list(tmp_path.rglob("seed-5/result.json"))
 
 
+@pytest.mark.slow
 def test_methods_are_declared_deterministic_that_give_every_seed_the_same_answer(
     tmp_path: Path,
 ) -> None:
@@ -161,6 +163,7 @@ def test_runs_vary_with_the_seed_by_the_method_the_split_or_what_is_taken_away(
     assert experiment.varies_with_seed is varies
 
 
+@pytest.mark.slow
 def test_test_labels_are_hidden_from_everything_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small_data(60)
     seen: list[torch.Tensor] = []

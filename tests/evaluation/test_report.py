@@ -25,7 +25,7 @@ runner = CliRunner()
 SHOWN = {name: CLAIMS[name] for name in ("claims/given/cora", "claims/nograph/cora")}
 
 # The authors' metric begins so small that a graph is complete; recipes follow them.
-pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the learned graph is")]
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch_geometric.nn
-from torch_geometric.nn import GCN2Conv
 
 from evaluation.rivals import APPNP, GCNII, MLP
 from jlgcn import SparseGraph
@@ -14,6 +12,8 @@ from tests.paper.test_baselines import EDGES, same, some_graph
 
 
 def test_appnp_is_pytorch_geometrics() -> None:
+    import torch_geometric.nn
+
     model = APPNP(5, 3, num_steps=4, restart=0.2, dropout=0.0)
     x, graph = torch.randn(4, 5), some_graph()
     spread = torch_geometric.nn.APPNP(4, 0.2)
@@ -32,6 +32,8 @@ def test_appnp_drops_entries_of_the_average_in_training() -> None:
 
 
 def test_gcnii_is_layers_of_pytorch_geometric() -> None:
+    from torch_geometric.nn import GCN2Conv
+
     model = GCNII(5, 3, hidden_channels=6, num_layers=3, restart=0.2, dropout=0.0)
     x, graph = torch.randn(4, 5), some_graph()
     start = hidden = torch.relu(model.first(x))

@@ -19,14 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow
-import pyarrow.csv  # before anything is measured
 import safetensors.torch
 import scipy.sparse
 import torch
-from pyarrow import parquet
 
 from evaluation.npz import load_npz
 from jlgcn import JLGCNClassifier
@@ -176,6 +172,8 @@ def _tensor(**fields: object) -> bytes:
 
 def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path], object], Path]]:
     """Write the files, and return who shall read which."""
+    import h5py
+
     bomb = pickle.dumps(Bomb(trace))
     model = {
         "a pickle named safetensors": bomb,
@@ -242,6 +240,11 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
 
 def bombs(folder: Path) -> dict[str, tuple[Callable[[Path], object], Path]]:
     """Write small files that unpack to gigabytes, and return who shall read which."""
+    import h5py
+    import pyarrow
+    import pyarrow.csv
+    from pyarrow import parquet
+
     files: dict[str, tuple[Callable[[Path], object], Path]] = {}
     path = folder / "text.parquet"
     write_long_text(path)
@@ -299,6 +302,10 @@ def bombs(folder: Path) -> dict[str, tuple[Callable[[Path], object], Path]]:
 
 def write_long_text(path: Path) -> None:
     """Write a Parquet file of 3,500 rows that all have one text, a million characters long."""
+    import pyarrow
+    import pyarrow.csv
+    from pyarrow import parquet
+
     text = pyarrow.DictionaryArray.from_arrays([0] * 3500, ["x" * 10**6])
     table = pyarrow.table({"text": text, "a": [0.5] * 3500})
     parquet.write_table(table, path, compression="zstd", store_schema=False)

@@ -18,6 +18,8 @@ from jlgcn.training import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
 from tests.training.small import train_small
 
+pytestmark = pytest.mark.nightly
+
 NOBODY = 65534
 
 

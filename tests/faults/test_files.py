@@ -12,6 +12,8 @@ from tests.faults.figures import record
 from tests.faults.forks import forked, wait
 from tests.faults.hostile import MEGABYTE, try_hostile, try_large, try_mutants
 
+pytestmark = pytest.mark.nightly
+
 
 def tried_mutants(folder: Path, number: int) -> list[dict[str, Any]]:
     with forked(try_mutants, folder, number, folder / "answer") as process:

@@ -31,6 +31,8 @@ from tests.faults.forks import forked, wait, wait_for
 from tests.nn.small_clouds import small_classifier
 from tests.training.small import small_clouds, small_data, train_small
 
+pytestmark = pytest.mark.nightly
+
 NUM_EPOCHS = {"nodes": 40, "clouds": 4}
 
 

@@ -15,7 +15,7 @@ from tests.faults.figures import count, record
 from tests.faults.rank_worker import run
 from tests.faults.ranks import EPOCHS, lose_a_rank, torchrun
 
-pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is")
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:the learned graph is")]
 
 
 def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:

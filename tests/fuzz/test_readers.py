@@ -9,6 +9,8 @@ import pytest
 from tests.fuzz import signed
 from tests.fuzz.readers import TARGETS, changed, fuzz, inputs, read
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_reader_reads_the_corpus(kind: str, tmp_path: Path) -> None:

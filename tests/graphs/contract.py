@@ -161,6 +161,7 @@ class GraphContract(ABC):
             ):
                 assert largest_difference(left, right) < 1e-11
 
+    @pytest.mark.slow
     def test_gradcheck(self) -> None:
         tensors = self.tensors(())
         x = points(NUM_NODES, 2, grad=True)
@@ -271,6 +272,7 @@ class GraphContract(ABC):
         (graph.normalized() @ x).sum().backward()
         assert x.grad is not None
 
+    @pytest.mark.slow
     def test_compiles_without_graph_breaks(self) -> None:
         torch.compiler.reset()
         graph = self.graph_and_matrix()[0].detach()

@@ -46,6 +46,7 @@ def test_the_number_of_steps_grows_with_the_root() -> None:
     assert 9 < num_steps(0.0001) / num_steps(0.01) < 11
 
 
+@pytest.mark.slow
 def test_with_a_rare_restart_a_component_becomes_one() -> None:
     edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
     loops = torch.arange(5).expand(2, -1)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -45,6 +44,8 @@ def test_pyg_gets_both_directions(edges: EdgeList) -> None:
 
 
 def test_networkx_reads_the_graphml_that_was_written(edges: EdgeList, tmp_path: Path) -> None:
+    import networkx
+
     path = write_edges(edges, tmp_path / "edges.graphml", IDS)
     graph = networkx.read_graphml(path)
     assert set(graph.nodes) == set(IDS)

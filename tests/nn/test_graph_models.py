@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
-from torch_geometric.data import Batch, Data
 
 from jlgcn import DenseGraph
 from jlgcn.nn import (
@@ -86,6 +86,8 @@ def test_the_papers_network_has_the_papers_widths() -> None:
 @pytest.mark.parametrize("backend", ["exact", "dense"])
 @pytest.mark.parametrize("trains", [False, True])
 def test_padding_changes_nothing(pooling: Pooling, backend: Backend, trains: bool) -> None:
+    from torch_geometric.data import Batch, Data
+
     model = small(pooling=pooling, backend=backend)
     graphs = [
         Data(x=points(4, 3), edge_index=RING, num_nodes=4),
@@ -113,7 +115,7 @@ def test_padding_changes_nothing(pooling: Pooling, backend: Backend, trains: boo
         assert conv.learner.metric.weight.grad.isfinite().all()
 
 
-def dense(graph: Data) -> Tensor:
+def dense(graph: Any) -> Tensor:  # noqa: ANN401
     weight = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=F64)
     weight[graph.edge_index[0], graph.edge_index[1]] = 1
     return weight
@@ -157,6 +159,7 @@ def test_what_cannot_be_padded_is_refused_with_a_remedy() -> None:
         small(backend="knn")(x.double(), None, torch.tensor([0, 0, 0, 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["exact", "dense"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_program_predicts_the_same(backend: Backend, strict: bool) -> None:

@@ -6,7 +6,6 @@ import logging
 import pytest
 import torch
 from torch.autograd import gradcheck
-from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
 
 import jlgcn.graphs.regime
 from jlgcn import KernelGraph, SparseGraph
@@ -157,6 +156,8 @@ def test_edges_of_a_batch_stay_within_their_graph() -> None:
 
 @pytest.mark.parametrize("layer", ["GCNConv", "GCN2Conv", "TransformerConv"])
 def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None:
+    from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
+
     learner, x = GraphLearner(6, num_neighbors=3), torch.randn(30, 6)
     edge_index, edge_weight = learner.edges(x, torch.tensor([[0, 5], [5, 0]]))
     if layer == "GCNConv":

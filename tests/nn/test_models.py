@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.nn.functional import leaky_relu
-from torch_geometric.nn import GCNConv
 
 from jlgcn import DenseGraph, KernelGraph, as_graph
 from jlgcn.graphs import attach
@@ -114,6 +113,8 @@ def test_a_metric_of_zero_averages_over_all_nodes(preset: Preset) -> None:
 
 
 def test_a_metric_without_bound_is_a_gcn_with_self_loops() -> None:
+    from torch_geometric.nn import GCNConv
+
     conv = JLGCNConv(5, 3, options="paper").double()
     conv.learner.metric.weight.data.mul_(100)
     gcn = GCNConv(5, 3, bias=False).double()
@@ -143,6 +144,7 @@ def test_each_layers_graph_keeps_the_root_of_its_degrees() -> None:
     assert largest_difference(graph @ root, root) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 def test_gradcheck_through_two_layers_and_the_regularizer(preset: Preset) -> None:
     model = JLGCN(4, 3, 2, rank=2, options=preset).double().eval()
@@ -247,6 +249,7 @@ def test_resetting_with_the_same_seed_gives_the_same_network() -> None:
     assert all(map(torch.equal, *draws))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalized", [False, True])
 def test_probes_keep_the_expectation_of_value_and_gradient(normalized: bool) -> None:
     z = points(8, 2, grad=True)

@@ -84,6 +84,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     assert not dropped[:, 1:].isnan().any()
 
 
+@pytest.mark.slow
 def test_it_compiles_without_graph_breaks() -> None:
     torch.compiler.reset()
     compiled = torch.compile(lambda x: dropout(x, 0.5), fullgraph=True, backend="aot_eager")

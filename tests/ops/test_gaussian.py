@@ -166,6 +166,7 @@ def test_gradcheck(method: Method) -> None:
     assert gradcheck(lambda *t: kernel_matmul(*t, method=method), inputs)
 
 
+@pytest.mark.slow
 def test_blocks_can_be_differentiated_twice() -> None:
     inputs = points(5, 2, grad=True), points(4, 2, grad=True), points(4, 2, grad=True)
     assert gradgradcheck(lambda *t: kernel_matmul(*t, method="blocks", block_size=2), inputs)
@@ -294,6 +295,7 @@ def test_auto_takes_blocks_for_wide_right_hand_sides(monkeypatch: pytest.MonkeyP
 
 
 # The compiler itself does what it warns of here.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @EVERY_METHOD
 def test_compiles_without_graph_breaks(method: Method) -> None:

@@ -12,6 +12,9 @@ from jlgcn.paper import CloudExperiment, Recipe, run_seed
 from jlgcn.paper.records import record
 from tests.training.small import small_clouds, small_data
 
+#: A recipe of each kind of experiment; the others run at night.
+EACH_KIND = ("ablation/graphs", "figures/learned-graph", "clouds/shapes69", "figures/cloud-weights")
+
 
 def short(experiment: Any, epochs: int = 2) -> tuple[Any, Any]:  # noqa: ANN401
     """Return the experiment with few epochs, and small data to run it on."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch_geometric.nn import GATConv, GCNConv
 
 from jlgcn import DenseGraph, SparseGraph
 from jlgcn.ops import SparseFeatures
@@ -21,6 +20,8 @@ def some_graph() -> SparseGraph:
 
 
 def test_gcn_is_two_layers_of_pytorch_geometric() -> None:
+    from torch_geometric.nn import GCNConv
+
     model = GCN(5, 3, dropout=0.0)
     x, graph = torch.randn(4, 5), some_graph()
     assert isinstance(model.first, GCNConv)
@@ -62,6 +63,8 @@ def test_a_graph_is_normalised_once_and_forgotten_with_its_last_reference() -> N
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])  # of scores, which must not overflow
 def test_gat_is_two_layers_of_pytorch_geometric(scale: float) -> None:
+    from torch_geometric.nn import GATConv
+
     model = GAT(5, 3, dropout=0.0).double()
     with torch.no_grad():
         for layer in (model.first, model.second):
@@ -84,6 +87,8 @@ def test_gat_drops_neighbours_in_training() -> None:
 
 
 def test_gat_of_nodes_without_edges_is_a_perceptron() -> None:
+    from torch_geometric.nn import GATConv
+
     model = GAT(5, 3).eval()
     x, graph = torch.randn(4, 5), SparseGraph(EDGES[:, :0], num_nodes=4)
     assert isinstance(model.first, GATConv)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import EdgeConv as ReferenceEdgeConv
 
 from jlgcn.paper.cloud_baselines import DGCNN, EdgeConv, KnnGCN, PointNet, neighbor_graph, neighbors
 from tests.brute import F64, largest_difference, points
@@ -27,6 +26,8 @@ def test_the_graph_of_neighbours_is_normalised() -> None:
 
 
 def test_an_edge_convolution_is_that_of_pytorch_geometric() -> None:
+    from torch_geometric.nn import EdgeConv as ReferenceEdgeConv
+
     x = points(2, 9, 3).requires_grad_()
     index = neighbors(x, 4)
     conv = EdgeConv(3, 5).double()

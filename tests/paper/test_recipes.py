@@ -25,7 +25,7 @@ from jlgcn.paper import (
 from jlgcn.paper.node_experiment import load, make_model
 from jlgcn.paper.records import read_curves, read_kept, record
 from jlgcn.training import TrainConfig
-from tests.paper.short import short
+from tests.paper.short import EACH_KIND, short
 from tests.processes import run_processes
 from tests.real_data import DATA, needs_data
 from tests.training.small import small_data
@@ -45,9 +45,14 @@ def test_every_recipe_names_its_place_and_what_is_open(recipe: Recipe[Any]) -> N
     json.dumps([variant.experiment.configuration() for variant in recipe.variants])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "variant"),
-    [(recipe.name, variant.name) for recipe in RECIPES.values() for variant in recipe.variants],
+    [
+        pytest.param(name, variant.name, marks=() if name in EACH_KIND else pytest.mark.nightly)
+        for name, recipe in RECIPES.items()
+        for variant in recipe.variants
+    ],
 )
 @begins_complete
 def test_every_variant_runs_two_epochs_on_a_small_graph(
@@ -174,6 +179,7 @@ def test_one_epoch_on_cora(tmp_path: Path) -> None:
     assert len(history.read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 @needs_data
 @begins_complete
 def test_two_processes_run_a_recipe_together(tmp_path: Path) -> None:
@@ -201,6 +207,7 @@ def test_two_processes_run_a_recipe_together(tmp_path: Path) -> None:
     assert together["val_accuracy"] == pytest.approx(alone["val_accuracy"], abs=0.01)
 
 
+@pytest.mark.slow
 @needs_data
 @begins_complete
 def test_run_record_and_report_on_the_command_line(tmp_path: Path) -> None:

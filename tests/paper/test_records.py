@@ -55,6 +55,7 @@ def record_often(runs: Path, results: Path) -> None:
         record(runs, results)
 
 
+@pytest.mark.slow
 def test_two_processes_may_record_at_once_and_no_line_is_lost(tmp_path: Path) -> None:
     results = tmp_path / "results"
     for seed in range(2):

@@ -138,6 +138,7 @@ def test_the_head_says_what_was_learned(page: str, model: JLGCNClassifier) -> No
     assert " ".join(f"{entry['loss']:.3f}" for entry in model.history_) in text
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_fits_that_never_saw_the_labels(model: JLGCNClassifier) -> None:
     x, few, _ = wine()
     scores = held_out(model, folds=5)
@@ -157,6 +158,7 @@ def test_scores_are_those_of_fits_that_never_saw_the_labels(model: JLGCNClassifi
         assert np.allclose(scores.probability[hidden], expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_pages_scores_are_right(page: str, model: JLGCNClassifier) -> None:
     scores = held_out(model)
     assert scores is not None
@@ -184,6 +186,7 @@ def test_the_interval_of_the_accuracy_is_wilsons(right: int, number: int) -> Non
     assert scores.accuracy_interval == pytest.approx(proportion_interval(right, number), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folds", "said"), [(5, "8"), (3, "13 or 14")])
 def test_the_page_says_how_many_labels_were_hidden_from_each_fit(
     model: JLGCNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int, said: str
@@ -231,6 +234,7 @@ def test_the_calibration_error_of_known_answers() -> None:
     assert scores.accuracy == 0.75
 
 
+@pytest.mark.slow
 def test_a_class_with_one_label_and_a_model_with_one_label_have_their_page(tmp_path: Path) -> None:
     x, few, _ = wine()
     few[np.flatnonzero(few == 2)[1:]] = -1
@@ -290,6 +294,7 @@ def test_rows_are_drawn_with_their_classes_and_probabilities(
     assert max(np.abs(row["x"]).max(), np.abs(row["y"]).max()) <= 1.05
 
 
+@pytest.mark.slow
 def test_a_map_of_digits_keeps_classes_together() -> None:
     x, y = load_digits(return_X_y=True)
     x, y = x[:600], y[:600]
@@ -320,6 +325,7 @@ def test_classes_beyond_the_colours_are_gray() -> None:
     assert len(set(colors)) == 11
 
 
+@pytest.mark.slow
 def test_of_many_classes_fifty_are_listed(tmp_path: Path) -> None:
     y = np.arange(1200) % 60
     x = np.random.default_rng(0).normal(size=(1200, 3)) + y[:, None]
@@ -392,6 +398,7 @@ def test_a_page_takes_the_place_of_a_link_and_leaves_its_target_alone(
     assert Page((tmp_path / "page.html").read_text()).text.startswith("model")
 
 
+@pytest.mark.slow
 def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, page: str) -> None:
     assert "jlgcn report MODEL --compare" in Page(page).text
     x, few, _ = wine()
@@ -490,6 +497,7 @@ def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) 
     assert "folds must be 2 or more" in said(run(folder, "--folds", 1, code=2))
 
 
+@pytest.mark.slow
 @needs_data
 def test_cora_has_its_page(tmp_path: Path) -> None:
     data = load_planetoid("cora", DATA)

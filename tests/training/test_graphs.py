@@ -125,6 +125,7 @@ def test_evaluation_draws_nothing_from_the_run() -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_of_one() -> None:
     printed = run_processes(2, "tests.training.cloud_worker")
     (line,) = (line for line in printed.splitlines() if line.startswith("["))

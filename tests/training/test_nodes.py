@@ -87,6 +87,7 @@ def test_test_nodes_are_not_traced_unless_asked() -> None:
     assert all("test_accuracy" not in row for row in result.history)
 
 
+@pytest.mark.slow
 def test_tracing_test_nodes_changes_nothing_else() -> None:
     plain, traced = train_small(3, 15)[1], train_small(3, 15, trace_test=True)[1]
     assert plain.parameter_sha256 == traced.parameter_sha256
@@ -116,6 +117,7 @@ def test_equal_accuracy_is_decided_by_loss_then_by_time() -> None:
     assert not best.is_beaten_by(0.79, 0.1)
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     model, result = train_small(0, 60)
     assert result.test_accuracy > 0.9
@@ -125,6 +127,7 @@ def test_it_learns() -> None:
     assert result.peak_bytes > 10**7
 
 
+@pytest.mark.slow
 def test_the_same_seed_twice_is_the_same_to_the_bit() -> None:
     assert train_small(1, 10)[1].parameter_sha256 == train_small(1, 10)[1].parameter_sha256
     assert train_small(1, 10)[1].parameter_sha256 != train_small(2, 10)[1].parameter_sha256
@@ -199,6 +202,7 @@ def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
         train_small(1, 3, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_one_thread")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code: int) -> None:
@@ -215,6 +219,7 @@ def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code
     assert not list(tmp_path.glob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_two_seeds_side_by_side_are_the_same_as_one_after_the_other(tmp_path: Path) -> None:
     def start(seed: int, folder: Path) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.training.small", str(seed), "30", str(folder)]
@@ -229,6 +234,7 @@ def test_two_seeds_side_by_side_are_the_same_as_one_after_the_other(tmp_path: Pa
     assert side_by_side[0] != side_by_side[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the learned graph is (complete|dead)")
 def test_two_processes_train_as_one() -> None:
     printed = run_processes(2, "tests.training.node_worker")
