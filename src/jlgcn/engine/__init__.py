@@ -1,1 +1,0 @@
-"""What a size takes, before anything is allocated."""
