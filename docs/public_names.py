@@ -31,7 +31,6 @@ PACKAGES = (
 MODULES = (
     "jlgcn.graphs.regime",
     "jlgcn.io.export",
-    "jlgcn.engine.plan",
     "jlgcn.paper.cloud_baselines",
     "jlgcn.cli.kernels",
 )

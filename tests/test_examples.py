@@ -48,6 +48,7 @@ def test_no_graph() -> None:
     assert "JLGCN without a graph" in run("no_graph.py", "--epochs", "3")
 
 
+@pytest.mark.nightly
 def test_the_readmes_picture_is_a_good_draw_and_seed_2_is_not(tmp_path: Path) -> None:
     good = run("idea.py", str(tmp_path / "good.png"))
     worse = run("idea.py", str(tmp_path / "worse.png"), "--seed", "2")

@@ -30,7 +30,6 @@ LAYERS = (
     ("training",),
     ("io",),
     ("estimator",),
-    ("engine",),
     ("report",),
     ("paper",),
     ("cli",),

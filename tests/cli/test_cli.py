@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -23,12 +23,19 @@ def test_help_names_every_command_and_says_where_to_begin() -> None:
 
 def test_help_comes_at_once() -> None:
     command = [sys.executable, "-m", "jlgcn", "--help"]
-    best = float("inf")
+    seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         subprocess.run(command, check=True, capture_output=True)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.5
+        after = os.times()
+        # Of the processor: other tests run at the same time.
+        seconds.append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
+    assert 0 < min(seconds) < 0.5
 
 
 def test_help_waits_for_no_large_package() -> None:

@@ -70,7 +70,7 @@ def test_points_of_another_process_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_processes", [2, 3])
+@pytest.mark.parametrize("num_processes", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_several_processes_equal_one(num_processes: int) -> None:
     printed = run_processes(num_processes, "tests.distributed.sharded_worker")
     (line,) = (line for line in printed.splitlines() if line.startswith("{"))

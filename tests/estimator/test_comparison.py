@@ -23,7 +23,7 @@ def edges_within(y: np.ndarray, num_edges: int) -> np.ndarray:
     return np.unique(np.stack([row, col])[:, row != col], axis=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
     pixels = JLGCNClassifier(scaler="none")
     found = compare(*digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7)
@@ -50,7 +50,7 @@ def test_where_features_say_all_it_advises_against_a_graph() -> None:
     assert found.advice.startswith("Do not use a learned graph here:")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_good_graph_is_enough_where_features_are_noise() -> None:
     generator = np.random.default_rng(0)
     y = np.arange(150) % 3

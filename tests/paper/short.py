@@ -13,7 +13,7 @@ from jlgcn.paper.records import record
 from tests.training.small import small_clouds, small_data
 
 #: A recipe of each kind of experiment; the others run at night.
-EACH_KIND = ("ablation/graphs", "figures/learned-graph", "clouds/shapes69", "figures/cloud-weights")
+EACH_KIND = ("citation/cora", "figures/learned-graph", "clouds/shapes69", "figures/cloud-weights")
 
 
 def short(experiment: Any, epochs: int = 2) -> tuple[Any, Any]:  # noqa: ANN401

@@ -57,14 +57,6 @@ def test_the_papers_part_of_pubmed() -> None:
     assert torch.bincount(part.y[part.train]).tolist() == [20, 20, 20]
 
 
-@needs_data
-def test_as_pyg_data() -> None:
-    data = load_planetoid("cora", DATA).to_pyg()
-    assert data.num_nodes == 2708
-    assert int(data.train_mask.sum()) == 140
-    assert data.is_undirected()
-
-
 def test_a_subset_is_numbered_anew() -> None:
     data = NodeData(
         name="path",

@@ -497,7 +497,7 @@ def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) 
     assert "folds must be 2 or more" in said(run(folder, "--folds", 1, code=2))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_cora_has_its_page(tmp_path: Path) -> None:
     data = load_planetoid("cora", DATA)

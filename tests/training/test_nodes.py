@@ -219,7 +219,7 @@ def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code
     assert not list(tmp_path.glob("*.tmp"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_seeds_side_by_side_are_the_same_as_one_after_the_other(tmp_path: Path) -> None:
     def start(seed: int, folder: Path) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.training.small", str(seed), "30", str(folder)]

@@ -11,7 +11,6 @@ from jlgcn.cli.data import compare, edges, explain, fit, predict, suggest
 from jlgcn.cli.doctor import doctor
 from jlgcn.cli.paper import paper
 from jlgcn.cli.report import report
-from jlgcn.cli.scale import plan
 
 app = typer.Typer(
     name="jlgcn",
@@ -43,7 +42,7 @@ def jlgcn_command(
     """
 
 
-for _command in (fit, predict, edges, explain, suggest, compare, report, plan, doctor):
+for _command in (fit, predict, edges, explain, suggest, compare, report, doctor):
     app.command()(_command)
 app.add_typer(paper, name="paper")
 

@@ -16,55 +16,31 @@ _GIB = 2**30
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What one machine was measured to need; `tests/test_plan.py` compares it with the records.
-
-    Attributes:
-        machine: what it was measured on.
-        exact_step: seconds of a training step with exact graphs for each pair of nodes.
-        exact_bytes: bytes of such a step for each node.
-        knn_bytes: bytes of a step on the whole graph for each node, with nearest neighbours.
-        knn_neighbors: neighbours of a node in that step.
-        exact_columns: numbers of a node that a step gathers from other processes.
-        base_bytes: a process that has loaded everything.
-    """
-
-    machine: str = "2 cores of an Intel Xeon, one thread, no GPU"
-    exact_step: float = 1.2e-7
-    exact_bytes: float = 4.1e3
-    knn_bytes: float = 3.7e3
-    knn_neighbors: int = 16
-    exact_columns: int = 117
-    base_bytes: float = 0.9e9
-
-
-CALIBRATION = Calibration()
+#: What a training step was measured to hold for each node, in bytes, and on what; a test compares
+#: it with the records. With nearest neighbours it was measured with so many of them.
+EXACT_BYTES = 4.1e3
+KNN_BYTES = 3.7e3
+KNN_NEIGHBORS = 16
+MACHINE = "2 cores of an Intel Xeon, one thread, no GPU"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a size asks for; see :func:`plan`.
+    """What a learned graph of a size asks for.
 
     Attributes:
-        regime: "exact", "exact over processes" or "knn".
-        memory: bytes of each part, in each process.
-        seconds: of each stage.
-        wire: bytes that each process receives in a step.
-        available: bytes there are for each process.
-        machine: what it was calibrated on.
+        regime: "exact" or "knn".
+        memory: bytes of each part.
+        available: bytes there are.
     """
 
-    regime: str
+    regime: Literal["exact", "knn"]
     memory: dict[str, float]
-    seconds: dict[str, float]
-    wire: float
     available: float
-    machine: str
 
     @property
     def bytes(self) -> float:
-        """All parts of the memory of a process."""
+        """All parts of the memory."""
         return sum(self.memory.values())
 
     @property
@@ -77,19 +53,15 @@ class Plan:
         if not self.fits:
             largest = max(self.memory, key=lambda name: self.memory[name])
             raise MemoryError(
-                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB in each process, most of "
-                f"it for {largest}, but {self.available / _GIB:.1f} GiB are available; "
-                f"{_REMEDIES[largest]}"
+                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB, most of it for {largest}, "
+                f"but {self.available / _GIB:.1f} GiB are available; {_REMEDIES[largest]}"
             )
 
 
 _REMEDIES = {
-    "features": "keep fewer of them (jlgcn.ops.principal_directions)",
-    "libraries": "free some memory first",
     "points": "set a smaller rank, or free some memory first",
     "graphs": 'set backend="knn"',
     "neighbours": "set a smaller num_neighbors, or take JLGCNClassifier",
-    "known edges": "pass fewer edges, or use a machine with more memory",
 }
 
 
@@ -127,14 +99,11 @@ def plan_whole_graph(
         >>> plan_whole_graph(60_506).regime
         'knn'
     """
-    c = CALIBRATION
     room = float(available_bytes(device))
     if whole_graph_regime(num_nodes, device) == "exact":
-        memory = {"graphs": c.exact_bytes * num_nodes}
-        seconds = {"a step": c.exact_step * num_nodes**2}
-        return Plan("exact", memory, seconds, 0.0, room, c.machine)
-    share = num_neighbors / c.knn_neighbors
-    return Plan("knn", {"neighbours": c.knn_bytes * share * num_nodes}, {}, 0.0, room, c.machine)
+        return Plan("exact", {"graphs": EXACT_BYTES * num_nodes}, room)
+    share = num_neighbors / KNN_NEIGHBORS
+    return Plan("knn", {"neighbours": KNN_BYTES * share * num_nodes}, room)
 
 
 def least_whole_graph(
@@ -169,4 +138,4 @@ def least_whole_graph(
     if regime == "knn":
         num_edges = num_nodes * min(num_neighbors, num_nodes - 1)
         memory["neighbours"] = num_edges * (3 * 8 + 2 * itemsize)
-    return Plan(regime, memory, {}, 0.0, float(available_bytes(device)), "any machine")
+    return Plan(regime, memory, float(available_bytes(device)))

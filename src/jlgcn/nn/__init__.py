@@ -2,7 +2,7 @@
 
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.explain import explain_edge, feature_importance
-from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier, LogitsOnly, pad_graphs
+from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier, pad_graphs
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.models import JLGCN, JLGCNOutput
@@ -17,7 +17,6 @@ __all__ = [
     "JLGCNGraphClassifier",
     "JLGCNOptions",
     "JLGCNOutput",
-    "LogitsOnly",
     "explain_edge",
     "feature_importance",
     "laplacian_regularizer",

@@ -204,32 +204,6 @@ class JLGCNGraphClassifier(nn.Module):
         )
 
 
-class LogitsOnly(nn.Module):
-    """A network that returns its logits alone, as `torch.export` and deployment want it.
-
-    Args:
-        model: a network whose output has `logits`, such as :class:`JLGCNGraphClassifier`.
-
-    Cost: that of the network.
-
-    Example:
-        >>> model = LogitsOnly(JLGCNGraphClassifier(3, 10, (8, 16)).eval())
-        >>> clouds = torch.randn(2, 50, 3)
-        >>> program = torch.export.export(model, (clouds,))
-        >>> torch.equal(program.module()(clouds), model(clouds))
-        True
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits."""
-        logits: Tensor = self.model(x).logits
-        return logits
-
-
 def pad_graphs(
     x: Tensor,  # (nodes of all graphs, C)
     batch: Tensor,  # (nodes of all graphs,), int64, ascending

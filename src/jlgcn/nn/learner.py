@@ -22,7 +22,12 @@ from jlgcn.graphs import (
     SparseRows,
     knn_graph,
 )
-from jlgcn.graphs.regime import least_whole_graph, plan_whole_graph, whole_graph_regime
+from jlgcn.graphs.regime import (
+    MACHINE,
+    least_whole_graph,
+    plan_whole_graph,
+    whole_graph_regime,
+)
 from jlgcn.nn.health import GraphHealth, spread_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
@@ -299,7 +304,7 @@ class GraphLearner(nn.Module):
                 step.regime,
                 len(z),
                 step.bytes / 2**30,
-                step.machine,
+                MACHINE,
                 step.available / 2**30,
                 z.device.type,
             )

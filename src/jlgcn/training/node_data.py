@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import symmetric_pattern
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +71,6 @@ class NodeData:
             test=_kept(place[self.test]),
             names=None if self.names is None else tuple(self.names[i] for i in nodes.tolist()),
         )
-
-    def to_pyg(self) -> Data:
-        """Return a `Data` of PyTorch Geometric, with masks for the split."""
-        from torch_geometric.data import Data
-
-        masks = {}
-        for part in ("train", "val", "test"):
-            mask = torch.zeros(self.num_nodes, dtype=torch.bool)
-            mask[getattr(self, part)] = True
-            masks[f"{part}_mask"] = mask
-        return Data(x=self.x, y=self.y, edge_index=self.edge_index, **masks)
 
     def __repr__(self) -> str:
         return (
