@@ -53,7 +53,7 @@ _HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
     "JLGCNClassifier": "jlgcn.estimator",
     "compare": "jlgcn.estimator.comparison",
 }
-_SUBPACKAGES = (*("closed_form", "distributed", "graphs", "io", "nn", "ops", "paper", "training"),)
+_SUBPACKAGES = ("closed_form", "distributed", "graphs", "io", "nn", "ops", "paper", "training")
 
 
 def __getattr__(name: str) -> object:

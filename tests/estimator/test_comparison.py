@@ -121,7 +121,7 @@ def test_the_interval_allows_for_the_choice_of_splits_and_of_rows() -> None:
     assert found["high"] - found["mean"] == pytest.approx(half)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
     x, y = digits()
     torch.manual_seed(7)

@@ -179,7 +179,7 @@ def test_one_epoch_on_cora(tmp_path: Path) -> None:
     assert len(history.read_text().splitlines()) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 @begins_complete
 def test_two_processes_run_a_recipe_together(tmp_path: Path) -> None:

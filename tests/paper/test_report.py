@@ -119,6 +119,7 @@ def test_the_page_is_whole_and_needs_nothing_else(
         assert recipe.place in text
 
 
+@pytest.mark.nightly
 def test_the_same_records_give_the_same_files(results: Path, written: Path, tmp_path: Path) -> None:
     write_report(summarize(read_records(results)), results, tmp_path)
     for path in written.iterdir():

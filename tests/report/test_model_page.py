@@ -398,7 +398,7 @@ def test_a_page_takes_the_place_of_a_link_and_leaves_its_target_alone(
     assert Page((tmp_path / "page.html").read_text()).text.startswith("model")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, page: str) -> None:
     assert "jlgcn report MODEL --compare" in Page(page).text
     x, few, _ = wine()

@@ -41,3 +41,10 @@ def __getattr__(name: str) -> object:
             "one that has it, or hold the graph in one process (jlgcn.KernelGraph)"
         )
     return getattr(importlib.import_module(f"jlgcn.distributed.{_HOME[name]}"), name)
+
+
+# PyTorch imports this module with its compiler. If a process group exists by then, the module keeps
+# it as a default argument for ever, destroy_process_group() no longer ends gloo's threads, and a
+# thread that outlives the interpreter aborts the process.
+if torch.distributed.is_available():
+    import torch.distributed.nn.functional

@@ -9,9 +9,6 @@ import torch
 
 from jlgcn._memory import available_bytes
 
-_GIB = 2**30
-
-
 #: Up to this many nodes graphs are learned exactly, on either device; time grows as their square.
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
@@ -53,8 +50,8 @@ class Plan:
         if not self.fits:
             largest = max(self.memory, key=lambda name: self.memory[name])
             raise MemoryError(
-                f"{self.regime} needs about {self.bytes / _GIB:.1f} GiB, most of it for {largest}, "
-                f"but {self.available / _GIB:.1f} GiB are available; {_REMEDIES[largest]}"
+                f"{self.regime} needs about {self.bytes / 2**30:.1f} GiB, most of it for "
+                f"{largest}, but {self.available / 2**30:.1f} are available; {_REMEDIES[largest]}"
             )
 
 

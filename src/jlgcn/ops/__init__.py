@@ -1,7 +1,5 @@
 """Pure functions on tensors; nothing here holds parameters or knows of graphs."""
 
-import torch.distributed
-
 from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.csr import Pattern, csr_matmul, edge_dot, edge_squared_distance, symmetric_pattern
 from jlgcn.ops.dropout import dropout
@@ -27,10 +25,3 @@ __all__ = [
     "principal_directions",
     "symmetric_pattern",
 ]
-
-# PyTorch imports this module with the first custom operator, of which there are some here. If a
-# process group exists by then, the module keeps it as a default argument for ever,
-# destroy_process_group() no longer ends gloo's threads, and a thread that outlives the interpreter
-# aborts the process. Some builds of PyTorch have no distributed package at all.
-if torch.distributed.is_available():
-    import torch.distributed.nn.functional

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from jlgcn.ops.operators import operator, register_autograd, register_fake, save_inputs
 from jlgcn.ops.precision import no_autocast
 
 # Differences of about this many numbers are formed at a time, so that they stay in the caches.
@@ -181,18 +182,18 @@ def edge_squared_distance(
 # Custom operators, because torch.compile refuses to trace the making of sparse tensors.
 
 
-@torch.library.custom_op("jlgcn::csr_matmul", mutates_args=())
+@operator("csr_matmul(Tensor crow, Tensor col, Tensor reverse, Tensor weight, Tensor x) -> Tensor")
 def _csr_matmul(crow: Tensor, col: Tensor, reverse: Tensor, weight: Tensor, x: Tensor) -> Tensor:
     with no_autocast(x.device):
         return _csr(crow, col, weight) @ x
 
 
-@_csr_matmul.register_fake
+@register_fake("csr_matmul")
 def _(crow: Tensor, col: Tensor, reverse: Tensor, weight: Tensor, x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("jlgcn::edge_dot", mutates_args=())
+@operator("edge_dot(Tensor crow, Tensor col, Tensor reverse, Tensor a, Tensor b) -> Tensor")
 def _edge_dot(crow: Tensor, col: Tensor, reverse: Tensor, a: Tensor, b: Tensor) -> Tensor:
     with no_autocast(a.device):
         places = _csr(crow, col, a.new_zeros(col.shape))
@@ -200,12 +201,14 @@ def _edge_dot(crow: Tensor, col: Tensor, reverse: Tensor, a: Tensor, b: Tensor) 
     return dots
 
 
-@_edge_dot.register_fake
+@register_fake("edge_dot")
 def _(crow: Tensor, col: Tensor, reverse: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(col.shape)
 
 
-@torch.library.custom_op("jlgcn::edge_squared_distance", mutates_args=())
+@operator(
+    "edge_squared_distance(Tensor crow, Tensor row, Tensor col, Tensor reverse, Tensor z) -> Tensor"
+)
 def _edge_squared_distance(
     crow: Tensor, row: Tensor, col: Tensor, reverse: Tensor, z: Tensor
 ) -> Tensor:
@@ -219,13 +222,9 @@ def _edge_squared_distance(
     return distances
 
 
-@_edge_squared_distance.register_fake
+@register_fake("edge_squared_distance")
 def _(crow: Tensor, row: Tensor, col: Tensor, reverse: Tensor, z: Tensor) -> Tensor:
     return z.new_empty(col.shape)
-
-
-def _save_inputs(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
 
 
 def _csr_matmul_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -257,11 +256,9 @@ def _edge_squared_distance_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Ten
     return None, None, None, None, z * product[:, -1:] - product[:, :-1]
 
 
-_csr_matmul.register_autograd(_csr_matmul_backward, setup_context=_save_inputs)
-_edge_dot.register_autograd(_edge_dot_backward, setup_context=_save_inputs)
-_edge_squared_distance.register_autograd(
-    _edge_squared_distance_backward, setup_context=_save_inputs
-)
+register_autograd("csr_matmul", _csr_matmul_backward, save_inputs)
+register_autograd("edge_dot", _edge_dot_backward, save_inputs)
+register_autograd("edge_squared_distance", _edge_squared_distance_backward, save_inputs)
 
 
 def _csr(crow: Tensor, col: Tensor, weight: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch.autograd.function import FunctionCtx
 
 from jlgcn.ops.blocks import append_ones, block_backward, block_forward, block_matmul
 from jlgcn.ops.flash import flash_backward, flash_forward, flash_works
+from jlgcn.ops.operators import operator, register_autograd, register_fake
 from jlgcn.ops.precision import centred, compute_dtype, without_denormals
 from jlgcn.ops.shapes import common_batch
 
@@ -107,7 +108,10 @@ def kernel_matmul(
 # float32?) and on state (does flash work here?): to torch.compile and torch.export they are opaque.
 
 
-@torch.library.custom_op("jlgcn::kernel_matmul", mutates_args=())
+@operator(
+    "kernel_matmul(Tensor z_rows, Tensor z_cols, Tensor v, Tensor? col_valid, bool guarded) "
+    "-> (Tensor, Tensor, Tensor)"
+)
 def _forward(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,7 +120,7 @@ def _forward(
         return _multiply(z_rows, z_cols, v, col_valid, guarded)
 
 
-@_forward.register_fake
+@register_fake("kernel_matmul")
 def _(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,7 +128,10 @@ def _(
     return z_rows.new_empty(*z_rows.shape[:-1], v.shape[-1]), degree, torch.empty_like(degree)
 
 
-@torch.library.custom_op("jlgcn::kernel_matmul_backward", mutates_args=())
+@operator(
+    "kernel_matmul_backward(Tensor grad_product, Tensor grad_degree, Tensor z_rows, Tensor z_cols, "
+    "Tensor v, Tensor? col_valid, Tensor lse, bool guarded) -> (Tensor, Tensor, Tensor)"
+)
 def _backward(
     grad_product: Tensor,
     grad_degree: Tensor,
@@ -141,18 +148,9 @@ def _backward(
         return _gradients(grad, z_rows, z_cols, v, col_valid, lse, guarded)
 
 
-@_backward.register_fake
-def _(
-    grad_product: Tensor,
-    grad_degree: Tensor,
-    z_rows: Tensor,
-    z_cols: Tensor,
-    v: Tensor,
-    col_valid: Tensor | None,
-    lse: Tensor,
-    guarded: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return z_rows.new_empty(z_rows.shape), z_cols.new_empty(z_cols.shape), v.new_empty(v.shape)
+@register_fake("kernel_matmul_backward")
+def _(*arguments: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[2:5])
 
 
 def _multiply(
@@ -286,9 +284,10 @@ def _save_for_backward(
 def _autograd_backward(
     ctx: FunctionCtx, grad_product: Tensor, grad_degree: Tensor, _: Tensor
 ) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # type: ignore[attr-defined]
+    z_rows, z_cols, v, col_valid, lse = ctx.saved_tensors  # type: ignore[attr-defined]
     guarded = ctx.guarded  # type: ignore[attr-defined]
-    return *_backward(grad_product, grad_degree, *saved, guarded), None, None
+    gradients = _backward(grad_product, grad_degree, z_rows, z_cols, v, col_valid, lse, guarded)
+    return *gradients, None, None
 
 
 def _refuse_second_derivative(ctx: FunctionCtx, *gradients: Tensor) -> None:
@@ -298,8 +297,8 @@ def _refuse_second_derivative(ctx: FunctionCtx, *gradients: Tensor) -> None:
     )
 
 
-_forward.register_autograd(_autograd_backward, setup_context=_save_for_backward)
-_backward.register_autograd(_refuse_second_derivative)
+register_autograd("kernel_matmul", _autograd_backward, _save_for_backward)
+register_autograd("kernel_matmul_backward", _refuse_second_derivative)
 
 
 def _check_shapes(z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None) -> None:

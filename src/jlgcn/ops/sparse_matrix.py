@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from jlgcn.ops.dropout import dropout
+from jlgcn.ops.operators import operator, register_autograd, register_fake, save_inputs
 from jlgcn.ops.precision import no_autocast
 
 
@@ -189,10 +190,13 @@ def pair_distances(
     return torch.cat(parts).to(x.device) if parts else x.value.new_empty(0)
 
 
-# A custom operator for the same reason as those of sparse.py: torch.compile.
+# A custom operator for the same reason as those of csr.py: torch.compile.
 
 
-@torch.library.custom_op("jlgcn::feature_matmul", mutates_args=())
+@operator(
+    "feature_matmul(Tensor crow, Tensor col, Tensor value, Tensor crow_t, Tensor row_t, "
+    "Tensor order_t, Tensor weight) -> Tensor"
+)
 def _feature_matmul(
     crow: Tensor,
     col: Tensor,
@@ -208,21 +212,9 @@ def _feature_matmul(
         return matrix @ weight.to(value.dtype)
 
 
-@_feature_matmul.register_fake
-def _(
-    crow: Tensor,
-    col: Tensor,
-    value: Tensor,
-    crow_t: Tensor,
-    row_t: Tensor,
-    order_t: Tensor,
-    weight: Tensor,
-) -> Tensor:
-    return value.new_empty(crow.shape[0] - 1, weight.shape[1])
-
-
-def _save_inputs(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+@register_fake("feature_matmul")
+def _(crow: Tensor, col: Tensor, value: Tensor, *others: Tensor) -> Tensor:
+    return value.new_empty(crow.shape[0] - 1, others[-1].shape[1])
 
 
 def _feature_matmul_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -236,4 +228,4 @@ def _feature_matmul_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | N
     return None, None, None, None, None, None, grad_weight.to(weight.dtype)
 
 
-_feature_matmul.register_autograd(_feature_matmul_backward, setup_context=_save_inputs)
+register_autograd("feature_matmul", _feature_matmul_backward, save_inputs)

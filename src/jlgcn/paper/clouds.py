@@ -50,24 +50,21 @@ def modelnet40() -> Recipe[CloudExperiment]:
 
 def modelnet10() -> Recipe[CloudExperiment]:
     """Return the same networks on ModelNet10 as voxels."""
-    return Recipe(
-        name="clouds/modelnet10",
-        place="Point cloud table, on 3,979 clouds of 10 classes",
-        summary="JLGCN against GCN on a kNN graph, PointNet and DGCNN, one small budget for all",
-        left_open=_LEFT_OPEN,
-        variants=_variants("modelnet10_voxel_hdf5_1024", BUDGET, {}),
-        columns=_COLUMNS,
-    )
+    return _smaller("modelnet10", "3,979 clouds of 10 classes", "modelnet10_voxel_hdf5_1024")
 
 
 def shapes69() -> Recipe[CloudExperiment]:
     """Return the same networks on 69 classes of meshes."""
+    return _smaller("shapes69", "1,977 clouds of 69 classes", "shapes69_hdf5_1024")
+
+
+def _smaller(name: str, size: str, dataset: str) -> Recipe[CloudExperiment]:
     return Recipe(
-        name="clouds/shapes69",
-        place="Point cloud table, on 1,977 clouds of 69 classes",
+        name=f"clouds/{name}",
+        place=f"Point cloud table, on {size}",
         summary="JLGCN against GCN on a kNN graph, PointNet and DGCNN, one small budget for all",
         left_open=_LEFT_OPEN,
-        variants=_variants("shapes69_hdf5_1024", BUDGET, {}),
+        variants=_variants(dataset, BUDGET, {}),
         columns=_COLUMNS,
     )
 

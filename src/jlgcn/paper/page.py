@@ -73,14 +73,14 @@ def page(
         results: folder of the records, for clouds to turn.
         recipes: tables and figures to look for, by name.
     """
-    found = recorded_recipes(rows, recipes)
-    sections = [_section(recipe, rows, figures, results) for recipe in found]
     return render(
         "records.html",
         styles=["page.css"],
         script="viewer.js",
         title="JLGCN, reproduced",
-        sections=sections,
+        sections=[
+            _section(recipe, rows, figures, results) for recipe in recorded_recipes(rows, recipes)
+        ],
     )
 
 
@@ -91,7 +91,7 @@ def _section(
     results: Path,
 ) -> dict[str, Any]:
     header, *lines = filled_columns(recipe_table(recipe, rows))
-    anchor = _anchor(recipe)
+    anchor = recipe.name.replace("/", "-")
     captions = {
         anchor: _BANDS if recipe.name.startswith("robustness/") else _MEANS,
         f"{anchor}-graphs": _GRAPHS,
@@ -121,10 +121,6 @@ def _section(
         "about": recipe.about,
         "notes": recipe.left_open,
     }
-
-
-def _anchor(recipe: Recipe[Any]) -> str:
-    return recipe.name.replace("/", "-")
 
 
 def _inline(figure: Figure, name: str) -> Markup:
