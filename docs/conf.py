@@ -13,6 +13,7 @@ from latex2mathml.converter import convert
 
 import jlgcn
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # evaluation
 sys.path.insert(0, str(Path(__file__).parent))
 from measured_tables import TABLES
 from public_names import as_markdown, public_names

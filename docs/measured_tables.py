@@ -12,8 +12,9 @@ from measured_files import GIB, points, recorded
 from measured_reliability import mutants, reliability
 from measured_scale import exact_steps, knn_against_exact, peers, sharded
 
+from evaluation.claim_tables import MARK, SEEN_BEFORE
 from jlgcn._stats import mean_and_interval
-from jlgcn.paper.tables import MARK, SEEN_BEFORE, markdown
+from jlgcn.paper.tables import markdown
 
 
 def packages(results: Path) -> str:

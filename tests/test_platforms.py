@@ -131,11 +131,12 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
     assert printed.split() == ["stopped", "1", "0"]
 
 
-def test_the_estimator_imports_no_training_code() -> None:
+def test_the_estimator_imports_no_network_and_no_training_code() -> None:
     printed = run("from jlgcn import JLGCNClassifier; import sys; print(*sys.modules)")
     loaded = printed.split()
     assert "jlgcn.estimator" in loaded
-    assert [name for name in loaded if name.startswith("jlgcn.training")] == []
+    for package in ("training", "distributed", "nn", "paper"):
+        assert [name for name in loaded if name.startswith(f"jlgcn.{package}")] == []
 
 
 def test_graphs_and_networks_run_without_torch_distributed() -> None:
@@ -168,11 +169,6 @@ def test_training_runs_without_torch_distributed() -> None:
         """,
     )
     assert printed.strip() in ("0", "1")
-
-
-def test_the_estimator_loads_no_package_for_several_processes() -> None:
-    printed = run("from jlgcn import JLGCNClassifier; import jlgcn.nn, sys; print(*sys.modules)")
-    assert [name for name in printed.split() if name.startswith("jlgcn.distributed")] == []
 
 
 def test_sharded_graphs_say_that_they_need_torch_distributed() -> None:

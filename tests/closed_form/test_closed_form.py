@@ -355,7 +355,7 @@ def test_directions_that_do_not_fit_are_refused_before_they_are_looked_for(
         fit_closed_form(x, None, y, torch.arange(9))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() -> None:
     data = load_claim("nograph", "cora", seed=0, root=DATA, develops=True)

@@ -97,7 +97,7 @@ def save_often(folder: Path, first: int) -> None:
         save(folder, step)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_may_save_into_one_folder(tmp_path: Path) -> None:
     with (
         forked(save_often, tmp_path, 0) as even,
