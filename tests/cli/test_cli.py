@@ -42,7 +42,7 @@ def seconds_of(*arguments: str) -> float:
 
 
 def test_help_takes_little_longer_than_that_of_an_empty_command() -> None:
-    assert seconds_of("-m", "jlgcn", "--help") < 4 * seconds_of("-c", BARE)
+    assert seconds_of("-m", "jlgcn", "--help") < 3 * seconds_of("-c", BARE)
 
 
 def test_help_waits_for_no_large_package() -> None:

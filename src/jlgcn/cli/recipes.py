@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from jlgcn.paper import Experiment, Recipe, Variant
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='See "jlgcn list".')]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='Its name, see "list".')]
 VariantOption = Annotated[
     list[str] | None,
     typer.Option("--variant", help='One of the recipe\'s variants, or "all"; may be repeated.'),
