@@ -18,12 +18,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
-from jlgcn.nn import JLGCNGraphClassifier
+from jlgcn.nn import GraphLevelJLGCN
 from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "jlgcn, exact": lambda: JLGCNGraphClassifier(3, 40, backend="exact"),
-    "jlgcn, dense": lambda: JLGCNGraphClassifier(3, 40, backend="dense"),
+    "jlgcn, exact": lambda: GraphLevelJLGCN(3, 40, backend="exact"),
+    "jlgcn, dense": lambda: GraphLevelJLGCN(3, 40, backend="dense"),
     "knn-gcn": lambda: KnnGCN(3, 40),
     "pointnet": lambda: PointNet(3, 40),
     "dgcnn": lambda: DGCNN(3, 40),

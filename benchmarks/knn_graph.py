@@ -2,7 +2,7 @@
 
     python -m benchmarks.knn_graph --nodes 100000 --rank 32 --neighbors 16
 
-- build: knn_graph (search, both directions united, weights) against the search alone;
+- build: gaussian_knn_graph (search, both directions united, weights) against the search alone;
 - product: graph @ x and its gradients, for x and for the weights, against one CSR product forward,
   one for x and one sampled product for the weights.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Run, median_ratio, table, times_side_by_side, write_json
-from jlgcn import SparseGraph, knn_graph
+from jlgcn import SparseGraph, gaussian_knn_graph
 from jlgcn.ops.knn import MAX_EXACT_ROWS, nearest_neighbors
 
 
@@ -111,10 +111,10 @@ def main() -> None:
     print(f"building, {args.nodes:,} rows, against {engine} …", flush=True)
     build = {
         "bare": bare_search(z, args.neighbors),
-        "ours": lambda: knn_graph(z, args.neighbors),
+        "ours": lambda: gaussian_knn_graph(z, args.neighbors),
     }
     build_seconds = times_side_by_side(build, args.repeats)
-    graph = knn_graph(z, args.neighbors)
+    graph = gaussian_knn_graph(z, args.neighbors)
     print(f"multiplying, {graph.pattern.num_edges:,} edges …", flush=True)
     product_seconds = times_side_by_side(products(graph, args.channels), 4 * args.repeats)
 

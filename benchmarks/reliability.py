@@ -33,7 +33,7 @@ from jlgcn import _validation
 from jlgcn.nn import JLGCN, GraphLearner
 from jlgcn.nn.learner import dense_bytes
 from jlgcn.paper import load_planetoid, normalize_rows
-from jlgcn.training import NodeData, TrainConfig, fit
+from jlgcn.training import NodeData, TrainConfig, fit_nodes
 from jlgcn.training.node_data import both_directions
 
 
@@ -112,7 +112,7 @@ def one_run(seed: int) -> str:
     def make() -> JLGCN:
         return JLGCN(6, 16, 2, rank=4)
 
-    _, result = fit(make, data, data.x, data.graph(), config, seed=seed, deterministic=True)
+    _, result = fit_nodes(make, data, data.x, data.graph(), config, seed=seed, deterministic=True)
     return result.parameter_sha256
 
 

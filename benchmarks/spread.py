@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.measure import Run, median_ratio, peak_bytes, table, times_side_by_side, write_json
 from jlgcn import SparseGraph
-from jlgcn.graphs import Graph, diffuse
+from jlgcn.graphs import Graph, personalized_pagerank
 
 NUM_FEATURES = 1024
 RESTART = 0.2
@@ -37,7 +37,9 @@ def make(num_nodes: int) -> tuple[Graph, Tensor]:
 
 def spread(graph: Graph, x: Tensor, width: int) -> Tensor:
     """Return all features, spread some at a time."""
-    parts = [diffuse(graph, part.contiguous(), RESTART) for part in x.split(width, -1)]
+    parts = [
+        personalized_pagerank(graph, part.contiguous(), RESTART) for part in x.split(width, -1)
+    ]
     return torch.cat(parts, -1)
 
 

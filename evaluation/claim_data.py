@@ -11,7 +11,7 @@ from evaluation.sealed_test import SealedTest, seal
 from evaluation.splits import random_split
 from evaluation.tables import Table, load_table
 from jlgcn.io import data_root
-from jlgcn.paper import load_planetoid, take_away
+from jlgcn.paper import corrupt, load_planetoid
 from jlgcn.paper.citation import Planetoid
 from jlgcn.training import NodeData
 
@@ -134,7 +134,7 @@ def _find(setting: str, dataset: str) -> Setting:
 
 
 def _without(data: NodeData, setting: Setting, seed: int) -> NodeData:
-    return take_away(
+    return corrupt(
         data,
         edges_missing=setting.edges_missing,
         labels_missing=setting.labels_missing,

@@ -21,7 +21,7 @@ from jlgcn.ops import SparseFeatures, nearest_neighbors, symmetric_pattern
 from jlgcn.paper import normalize_rows
 from jlgcn.paper.experiment import Experiment, Fitted, Where
 from jlgcn.paper.records import config_hash
-from jlgcn.training import FitResult, NodeData, TrainConfig, fit
+from jlgcn.training import FitResult, NodeData, TrainConfig, fit_nodes
 from jlgcn.training.environment import commit
 from jlgcn.training.loop import peak_bytes, state_hash
 
@@ -156,7 +156,7 @@ class ClaimExperiment(Experiment):
         results: list[tuple[FitResult, Tensor]] = []
         for index, (rate, decay, size) in enumerate(trials[: self.num_trials], start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
-            model, result = fit(
+            model, result = fit_nodes(
                 _maker(self.model, x.shape[1], data.num_classes, size),
                 data,
                 x,

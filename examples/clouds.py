@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import torch
 
-from jlgcn.nn import PRESETS, JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper import load_clouds
-from jlgcn.training import CloudTrainConfig, fit_clouds
+from jlgcn.training import CloudTrainConfig, fit_graphs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", help="a folder of clouds, by path or below JLGCN_DATA")
@@ -28,8 +28,8 @@ if args.clouds is not None:
 
 # A metric that begins at the scale of the data, where the paper's begins at random.
 options = replace(PRESETS["paper"], metric_init="median")
-model, result = fit_clouds(
-    lambda: JLGCNGraphClassifier(3, data.num_classes, options=options),
+model, result = fit_graphs(
+    lambda: GraphLevelJLGCN(3, data.num_classes, options=options),
     data,
     CloudTrainConfig(epochs=args.epochs, num_points=args.points, lr_step=max(1, args.epochs // 10)),
     seed=0,

@@ -10,7 +10,7 @@ import torch
 
 from jlgcn.nn import JLGCN
 from jlgcn.paper import load_planetoid, normalize_rows
-from jlgcn.training import TrainConfig, fit
+from jlgcn.training import TrainConfig, fit_nodes
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=200)
@@ -23,7 +23,7 @@ data = load_planetoid("cora", download=args.download)
 x = normalize_rows(data.x)
 print(data)
 
-model, result = fit(
+model, result = fit_nodes(
     lambda: JLGCN(x.shape[1], 16, data.num_classes, rank=16, backend="exact"),
     data,
     x,

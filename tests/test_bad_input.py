@@ -28,10 +28,10 @@ from jlgcn.cli import app
 from jlgcn.closed_form import fit_closed_form
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.estimator.validation import probabilities
-from jlgcn.graphs import knn_graph
-from jlgcn.nn import JLGCN, GraphLearner, JLGCNConv, JLGCNGraphClassifier, JLGCNOptions
+from jlgcn.graphs import gaussian_knn_graph
+from jlgcn.nn import JLGCN, GraphLearner, GraphLevelJLGCN, JLGCNConv, JLGCNOptions
 from jlgcn.nn.learner import BACKENDS
-from jlgcn.training import TrainConfig, fit
+from jlgcn.training import TrainConfig, fit_nodes
 from tests.training.small import small_data
 
 Letter = Literal["R", "W", "A"]
@@ -77,7 +77,7 @@ def solved(y: Tensor, train: Tensor) -> Tensor:
 def trained(**changes: Any) -> Tensor:  # noqa: ANN401
     data = replace(small_data(), **changes)
     model = lambda: JLGCN(6, 8, 3, rank=2)  # noqa: E731
-    fit(model, data, data.x, data.graph(), TrainConfig(epochs=1), seed=0)
+    fit_nodes(model, data, data.x, data.graph(), TrainConfig(epochs=1), seed=0)
     return data.x
 
 
@@ -657,7 +657,7 @@ CASES = [
         "A",
         [
             Try("nn", lambda _: network(T.view(N, 1, 4))),
-            Try("nn", lambda _: JLGCNGraphClassifier(4, 2, (8,)).eval()(T.view(N, 1, 4)).logits),
+            Try("nn", lambda _: GraphLevelJLGCN(4, 2, (8,)).eval()(T.view(N, 1, 4)).logits),
         ],
         {"fit": "has no batches", "predict": "has no batches", "command line": "has no batches"},
     ),
@@ -944,11 +944,13 @@ def test_advice_follows_what_is_wrong_and_not_the_words_of_an_entry() -> None:
 
 def test_a_graph_of_all_pairs_is_refused_and_a_matrix_is_not() -> None:
     z = torch.from_numpy(X)
-    for graph in (KernelGraph(z), KernelGraph(z) + knn_graph(z, 3)):
-        with pytest.raises(ValueError, match=r"matrix of 40 × 40 numbers; .*knn_graph\(z, 20\)"):
+    for graph in (KernelGraph(z), KernelGraph(z) + gaussian_knn_graph(z, 3)):
+        with pytest.raises(
+            ValueError, match=r"matrix of 40 × 40 numbers; .*gaussian_knn_graph\(z, 20\)"
+        ):
             learn(graph=graph)
-    weight = knn_graph(z, 3).to_dense()
-    assert np.allclose(learn(graph=DenseGraph(weight)), learn(graph=knn_graph(z, 3)))
+    weight = gaussian_knn_graph(z, 3).to_dense()
+    assert np.allclose(learn(graph=DenseGraph(weight)), learn(graph=gaussian_knn_graph(z, 3)))
     with pytest.raises(ValueError, match=r"must be one graph, but it is .*; pass one of the bat"):
         learn(graph=DenseGraph(weight.expand(2, N, N)))
 

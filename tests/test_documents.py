@@ -76,7 +76,7 @@ def test_the_readmes_epoch_of_pubmed_is_the_recorded_one() -> None:
 @pytest.mark.parametrize(
     ("row", "case"),
     [
-        ("**`JLGCNGraphClassifier`**", "jlgcn, exact"),
+        ("**`GraphLevelJLGCN`**", "jlgcn, exact"),
         ("the same network on a kNN graph", "knn-gcn"),
         ("PointNet", "pointnet"),
         ("DGCNN", "dgcnn"),

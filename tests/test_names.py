@@ -20,9 +20,11 @@ def test_a_public_name_is_described_and_tested(name: PublicName) -> None:
 
 def test_a_name_without_a_test_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_one.py").write_text('"""as_graph"""\nknn_graph(1)  # as_graph\n')
+    (tmp_path / "tests" / "test_one.py").write_text(
+        '"""as_graph"""\ngaussian_knn_graph(1)  # as_graph\n'
+    )
     tests = {name.name: name.tests for name in public_names(tmp_path)}
-    assert tests["knn_graph"] == ("test_one.py",)
+    assert tests["gaussian_knn_graph"] == ("test_one.py",)
     assert tests["as_graph"] == ()  # words in strings and comments test nothing
 
 

@@ -38,12 +38,12 @@ LAYERS = (
 OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (
-    "ClosedFormJLGCN",
+    "ClosedFormModel",
     "ClosedFormLayer",
     "Comparison",
     "EdgeExplanation",
     "EdgeList",
-    "GraphOutput",
+    "GraphLevelOutput",
     "JLGCNOutput",
     "NodeExplanation",
     "Pattern",
@@ -290,7 +290,7 @@ def test_no_compiler_is_imported_for_a_product_and_its_gradient() -> None:
     code = (
         "import torch, jlgcn; z = torch.randn(9, 2, requires_grad=True); "
         "(jlgcn.KernelGraph(z) @ torch.ones(9, 1)).sum().backward(); "
-        "(jlgcn.knn_graph(z, 3) @ torch.ones(9, 1)).sum().backward()"
+        "(jlgcn.gaussian_knn_graph(z, 3) @ torch.ones(9, 1)).sum().backward()"
     )
     assert "torch._dynamo" not in modules_after(code)
 

@@ -97,7 +97,7 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
         AS_ON_WINDOWS,
         f"""
         from jlgcn.nn import JLGCN
-        from jlgcn.training import TrainConfig, fit
+        from jlgcn.training import TrainConfig, fit_nodes
         from tests.training.small import small_data
 
         data = small_data()
@@ -115,7 +115,7 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
             model = JLGCN(6, 4, 2)
             model.register_forward_pre_hook(interrupt)
             config = TrainConfig(epochs=5)
-            return fit(
+            return fit_nodes(
                 lambda: model, data, data.x, data.graph(), config, seed=0, checkpoints=folder
             )[1]
 
@@ -159,13 +159,13 @@ def test_training_runs_without_torch_distributed() -> None:
         WITHOUT_DISTRIBUTED,
         """
         from jlgcn.nn import JLGCN
-        from jlgcn.training import TrainConfig, fit
+        from jlgcn.training import TrainConfig, fit_nodes
         from tests.training.small import small_data
 
         data = small_data()
         config = TrainConfig(epochs=2)
         model = lambda: JLGCN(6, 4, 2)
-        print(fit(model, data, data.x, data.graph(), config, seed=0)[1].best_epoch)
+        print(fit_nodes(model, data, data.x, data.graph(), config, seed=0)[1].best_epoch)
         """,
     )
     assert printed.strip() in ("0", "1")

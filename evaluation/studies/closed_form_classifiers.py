@@ -62,8 +62,8 @@ ONE_TEMPERATURE = (8.0,)
 def accuracy(data: NodeData, step: str) -> float:
     """Return the accuracy with one step's classifier."""
     graph = data.graph() if data.edge_index.shape[1] else None
-    choices = ONE_TEMPERATURE if step == "before" else heads.SHARPNESS
-    with patch.object(heads, "SHARPNESS", choices):
+    choices = ONE_TEMPERATURE if step == "before" else heads.TEMPERATURES
+    with patch.object(heads, "TEMPERATURES", choices):
         model = fit_closed_form(
             scaled(data.x), graph, data.y, data.train, data.val, options=STEPS[step]
         )

@@ -29,8 +29,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
-from jlgcn.closed_form import ClosedFormJLGCN, ClosedFormOptions, fit_closed_form
-from jlgcn.graphs import diffuse
+from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, fit_closed_form
+from jlgcn.graphs import personalized_pagerank
 from jlgcn.training import NodeData
 
 CLAIMS = (
@@ -48,7 +48,7 @@ PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernel, over the median squared distance
 RESTARTS = (0.05, 0.1, 0.2, 0.5, 0.8)
 SHARES = (0.0, 0.5, 1.0)
-SHARPNESS = 8.0  # as the closed form's own classifier has it
+TEMPERATURES = 8.0  # as the closed form's own classifier has it
 
 
 def most_likely(tries: Iterable[Tensor], data: NodeData) -> Tensor:
@@ -56,7 +56,7 @@ def most_likely(tries: Iterable[Tensor], data: NodeData) -> Tensor:
     return min(tries, key=lambda scores: float(cross_entropy(scores[data.val], data.y[data.val])))
 
 
-def by_kernel(model: ClosedFormJLGCN, data: NodeData) -> Tensor:
+def by_kernel(model: ClosedFormModel, data: NodeData) -> Tensor:
     """Return scores of a kernel ridge regression on the spread features."""
     x = model.inputs().double()
     target = one_hot(data.y[data.train], data.num_classes).double()
@@ -70,19 +70,19 @@ def by_kernel(model: ClosedFormJLGCN, data: NodeData) -> Tensor:
             for penalty in PENALTIES:
                 moment = kernel[data.train].clone()
                 moment.diagonal().add_(penalty)
-                yield SHARPNESS * (mean + kernel @ torch.linalg.solve(moment, target - mean))
+                yield TEMPERATURES * (mean + kernel @ torch.linalg.solve(moment, target - mean))
 
     return most_likely(tries(), data)
 
 
-def smoothed(model: ClosedFormJLGCN, data: NodeData) -> Tensor:
+def smoothed(model: ClosedFormModel, data: NodeData) -> Tensor:
     """Return log-probabilities, mixed with what the graph's neighbours say."""
     own = model.logits.softmax(-1)
     own[data.train] = one_hot(data.y[data.train], data.num_classes).to(own.dtype)
 
     def tries() -> Iterable[Tensor]:
         for restart in RESTARTS:
-            spread = diffuse(model.graph.normalized(), own, restart).clamp(min=1e-9)
+            spread = personalized_pagerank(model.graph.normalized(), own, restart).clamp(min=1e-9)
             spread = (spread / spread.sum(-1, keepdim=True)).log()
             for share in SHARES:
                 yield share * spread + (1 - share) * model.logits.log_softmax(-1)
@@ -90,7 +90,7 @@ def smoothed(model: ClosedFormJLGCN, data: NodeData) -> Tensor:
     return most_likely(tries(), data)
 
 
-def with_own_labels(model: ClosedFormJLGCN, data: NodeData) -> tuple[Tensor, Tensor]:
+def with_own_labels(model: ClosedFormModel, data: NodeData) -> tuple[Tensor, Tensor]:
     """Return classes and nodes to learn from: those given, and those predicted with confidence."""
     probability, predicted = model.logits.softmax(-1).max(-1)
     takes = probability >= CONFIDENT

@@ -25,12 +25,12 @@ import torch
 from torch import nn
 
 from jlgcn.graphs import DenseGraph
-from jlgcn.nn import PRESETS, GraphLearner, JLGCNConv, JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
 from jlgcn.nn.conv import CONTRAST
 from jlgcn.paper import load_clouds
 from jlgcn.paper.cloud_baselines import KnnGCN
 from jlgcn.paper.clouds import BUDGET
-from jlgcn.training import CloudData, fit_clouds
+from jlgcn.training import CloudData, fit_graphs
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def make_model(trial: Trial, data: CloudData) -> nn.Module:
             median_distance=trial.distance or 1.0,
             normalize_learned=trial.normalize_learned,
         )
-        model = JLGCNGraphClassifier(3, data.num_classes, rank=trial.rank, options=options)
+        model = GraphLevelJLGCN(3, data.num_classes, rank=trial.rank, options=options)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, GraphLearner) and trial.distance == 0:
@@ -141,7 +141,7 @@ def main() -> None:
             continue
         started = time.perf_counter()
         config = replace(BUDGET, epochs=args.epochs, regularizer_weight=trial.regularizer_weight)
-        _, result = fit_clouds(
+        _, result = fit_graphs(
             partial(make_model, trial, data), data, config, seed=0, points_missing=(0.75, 0.9)
         )
         line = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         SparseGraph,
         SumGraph,
         as_graph,
-        knn_graph,
+        gaussian_knn_graph,
     )
 
 __version__ = "0.1.0.dev0"
@@ -39,9 +39,9 @@ __all__ = [
     "closed_form",
     "compare",
     "distributed",
+    "gaussian_knn_graph",
     "graphs",
     "io",
-    "knn_graph",
     "nn",
     "ops",
     "paper",

@@ -84,7 +84,7 @@ def test_edges_carry_the_tables_ids(folder: Path) -> None:
     path = folder / "graph.graphml"
     result = run("edges", folder / "model", "--top-k", 3, "--out", path)
     graph = networkx.read_graphml(path)
-    model = JLGCNClassifier.from_pretrained(folder / "model")
+    model = JLGCNClassifier.load(folder / "model")
     edges = model.edges(top_k=3)
     assert f"{len(edges)} edges of 168 rows" in result.output
     assert graph.number_of_edges() == len(edges)
@@ -250,7 +250,7 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
     narrow = write(folder / "narrow.csv", [["name", "alcohol"], ["x", 13.0]])
     assert "has no column 'malic_acid'" in run("predict", model, narrow, code=2).output
     assert "holds no model" in run("predict", folder / "nothing", code=2).output
-    fitted = JLGCNClassifier.from_pretrained(model)
+    fitted = JLGCNClassifier.load(model)
     fitted.table_ = None
-    fitted.save_pretrained(folder / "of numbers")
+    fitted.save(folder / "of numbers")
     assert 'fit it with "jlgcn fit"' in run("predict", folder / "of numbers", code=2).output

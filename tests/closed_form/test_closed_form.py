@@ -11,14 +11,14 @@ from torch.nn import functional
 from evaluation.claim_data import load_claim
 from jlgcn import SparseGraph
 from jlgcn.closed_form import (
-    ClosedFormJLGCN,
     ClosedFormLayer,
+    ClosedFormModel,
     ClosedFormOptions,
     FeatureScaler,
     fit_closed_form,
     heads,
 )
-from jlgcn.closed_form.active import most_telling_rows
+from jlgcn.closed_form.active import select_queries
 from jlgcn.closed_form.candidates import Candidates, GraphChoice
 from jlgcn.closed_form.inputs import Inputs
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
@@ -44,7 +44,7 @@ def edges_within(y: torch.Tensor, num_edges: int) -> SparseGraph:
     return SparseGraph(pairs, num_nodes=len(y))
 
 
-def accuracy(model: ClosedFormJLGCN, y: torch.Tensor) -> float:
+def accuracy(model: ClosedFormModel, y: torch.Tensor) -> float:
     return float((model.logits.argmax(-1) == y).float().mean())
 
 
@@ -326,7 +326,7 @@ def test_it_is_the_same_every_time() -> None:
     graph = edges_within(y, 50)
     first, second = (fit_closed_form(x, graph, y, torch.arange(9)) for _ in range(2))
     assert torch.equal(first.logits, second.logits)
-    assert repr(first) == "ClosedFormJLGCN(90 nodes, 3 classes, 3 layers)"
+    assert repr(first) == "ClosedFormModel(90 nodes, 3 classes, 3 layers)"
 
 
 def test_features_spread_some_at_a_time_are_those_spread_at_once(
@@ -429,13 +429,13 @@ def test_the_most_telling_rows_shrink_the_variance_most() -> None:
         return float(((inputs @ inverse) * inputs).sum())
 
     rows = known.tolist()
-    for chosen in most_telling_rows(x, known, 5).tolist():
+    for chosen in select_queries(x, known, 5).tolist():
         options = [row for row in range(40) if row not in rows]
         assert chosen == min(options, key=lambda row: variance([*rows, row]))
         rows.append(chosen)
     far = x.clone()
     far[20] *= 1000  # one that is far from all others is not asked for on that account
     far[20] += x[4]
-    assert 20 not in most_telling_rows(far, torch.tensor([4, 20 - 1]), 2).tolist()
+    assert 20 not in select_queries(far, torch.tensor([4, 20 - 1]), 2).tolist()
     with pytest.raises(ValueError, match="38 rows have no label, so 1 to 38 can be suggested"):
-        most_telling_rows(x, known, 39)
+        select_queries(x, known, 39)

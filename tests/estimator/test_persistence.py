@@ -73,8 +73,8 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     if is_sparse:
         table = scipy.sparse.csr_matrix(x > np.median(x, 0), dtype=np.float32)
     model = JLGCNClassifier(n_neighbors=7).fit(table, names, graph)
-    model.save_pretrained(tmp_path / "wine")
-    loaded = JLGCNClassifier.from_pretrained(tmp_path / "wine")
+    model.save(tmp_path / "wine")
+    loaded = JLGCNClassifier.load(tmp_path / "wine")
     assert loaded.get_params() == model.get_params()
     assert loaded.classes_.tolist() == model.classes_.tolist()
     assert loaded.classes_.dtype == model.classes_.dtype
@@ -103,8 +103,8 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
 def test_classes_keep_their_names_and_their_type(tmp_path: Path, classes: np.ndarray) -> None:
     model = small()
     model.classes_ = classes
-    model.save_pretrained(tmp_path)
-    loaded = JLGCNClassifier.from_pretrained(tmp_path).classes_
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path).classes_
     assert loaded.dtype == classes.dtype
     assert loaded.tolist() == classes.tolist()
 
@@ -135,25 +135,25 @@ def test_a_kernels_landmarks_are_kept() -> None:
 
 def test_parameters_of_a_search_over_a_grid_are_saved(tmp_path: Path) -> None:
     model = small().set_params(n_neighbors=np.int64(2), metric_weight=np.float64(0.1), verbose=1)
-    model.save_pretrained(tmp_path)
-    loaded = JLGCNClassifier.from_pretrained(tmp_path).get_params()
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path).get_params()
     assert (loaded["n_neighbors"], loaded["metric_weight"], loaded["verbose"]) == (2, 0.1, True)
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     model = small().set_params(n_layers=0)
     with pytest.raises(ValueError, match=r"cannot be saved: parameters.n_layers must be a whole"):
-        model.save_pretrained(tmp_path / "model")
+        model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
 def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(FileNotFoundError, match=r"holds no model: .*pass a folder that"):
-        JLGCNClassifier.from_pretrained(folder)
+        JLGCNClassifier.load(folder)
     with pytest.raises(NotFittedError):
-        JLGCNClassifier().save_pretrained(folder)
-    small().save_pretrained(folder)
+        JLGCNClassifier().save(folder)
+    small().save(folder)
     document = (folder / "model.json").read_text()
     (path,) = folder.glob("*.safetensors")
     content = path.read_bytes()
@@ -165,7 +165,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
             new = json.loads(document)["sha256"]
         (folder / f"model-{new[:16]}.safetensors").write_bytes(tensors)
         with pytest.raises(ValueError, match=match):
-            JLGCNClassifier.from_pretrained(folder)
+            JLGCNClassifier.load(folder)
 
     def edited(**changes: object) -> str:
         return signed(json.loads(document) | changes)
@@ -252,19 +252,19 @@ def test_exchanged_ids_are_noticed(tmp_path: Path) -> None:
     model = small()
     ids = [f"row {number}" for number in range(12)]
     model.table_ = TableNames(ids, "id", "kind", [], ["a", "b", "c"])
-    model.save_pretrained(tmp_path)
-    assert JLGCNClassifier.from_pretrained(tmp_path).table_ == model.table_
+    model.save(tmp_path)
+    assert JLGCNClassifier.load(tmp_path).table_ == model.table_
     text = (tmp_path / "model.json").read_text()
     text = text.replace("row 3", "row X").replace("row 4", "row 3").replace("row X", "row 4")
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ValueError, match="does not have its own hash"):
-        JLGCNClassifier.from_pretrained(tmp_path)
+        JLGCNClassifier.load(tmp_path)
 
 
 def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Path) -> None:
     for seed in (1, 2):
-        small(seed).save_pretrained(tmp_path)
-    loaded = JLGCNClassifier.from_pretrained(tmp_path)
+        small(seed).save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
     assert np.array_equal(loaded.label_distributions_, small(2).label_distributions_)
     assert len(list(tmp_path.iterdir())) == 2 + (tmp_path / LOCK).exists()
 
@@ -274,7 +274,7 @@ def test_saving_deletes_no_file_of_others(tmp_path: Path) -> None:
     for name in others:
         (tmp_path / name).write_text("precious")
     for seed in (1, 2):
-        small(seed).save_pretrained(tmp_path)
+        small(seed).save(tmp_path)
     assert all((tmp_path / name).read_text() == "precious" for name in others)
 
 
@@ -282,43 +282,43 @@ def test_saving_deletes_no_file_of_others(tmp_path: Path) -> None:
 def test_a_document_of_others_is_not_overwritten(tmp_path: Path, content: str) -> None:
     (tmp_path / "model.json").write_text(content)
     with pytest.raises(FileExistsError, match="is not a document that jlgcn wrote"):
-        small().save_pretrained(tmp_path)
+        small().save(tmp_path)
     assert (tmp_path / "model.json").read_text() == content
 
 
 def test_links_in_a_folder_are_not_written_through(tmp_path: Path) -> None:
     folder, mine = tmp_path / "model", tmp_path / "mine"
-    small().save_pretrained(folder)
+    small().save(folder)
     mine.write_text("precious")
     (tensors,) = folder.glob("*.safetensors")
     for name in (tensors.name, "model.json.tmp", "rows.json"):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(mine)
-    small().save_pretrained(folder)
+    small().save(folder)
     assert mine.read_text() == "precious"
-    assert JLGCNClassifier.from_pretrained(folder).classes_.tolist() == [0, 1]
+    assert JLGCNClassifier.load(folder).classes_.tolist() == [0, 1]
 
 
 def test_a_pipe_is_no_model_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.json")
     with pytest.raises(ValueError, match="no ordinary file"):
-        JLGCNClassifier.from_pretrained(tmp_path)
+        JLGCNClassifier.load(tmp_path)
 
 
 def test_saving_an_equal_model_does_not_touch_its_tensors(tmp_path: Path) -> None:
-    small().save_pretrained(tmp_path)
+    small().save(tmp_path)
     (path,) = tmp_path.glob("*.safetensors")
     before = path.stat()
-    small().save_pretrained(tmp_path)
+    small().save(tmp_path)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_tensors_that_were_damaged_are_written_again(tmp_path: Path) -> None:
-    small().save_pretrained(tmp_path)
+    small().save(tmp_path)
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:-8])
-    small().save_pretrained(tmp_path)
-    JLGCNClassifier.from_pretrained(tmp_path)
+    small().save(tmp_path)
+    JLGCNClassifier.load(tmp_path)
 
 
 def _bomb(folder: Path, kind: str) -> None:
@@ -327,7 +327,7 @@ def _bomb(folder: Path, kind: str) -> None:
     if kind == "sparse":
         x = scipy.sparse.random(12, 50, 0.3, "csr", random_state=0)
         model = JLGCNClassifier(n_layers=1).fit(x, [0, 1] * 6)
-    model.save_pretrained(folder)
+    model.save(folder)
     document = json.loads((folder / "model.json").read_text())
     if kind == "dtype":
         document["classes"] = {"dtype": "V9000000000", "values": [0, 1]}
@@ -347,7 +347,7 @@ def test_a_document_that_asks_for_gigabytes_is_refused_before_they_are_taken(
 ) -> None:
     _bomb(tmp_path, kind)
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    found = attempt(JLGCNClassifier.from_pretrained, tmp_path)
+    found = attempt(JLGCNClassifier.load, tmp_path)
     assert found["outcome"] == "refused"
     assert found["extra bytes"] < size + 200 * 2**20
 
@@ -365,7 +365,7 @@ def _writer(folder: Path, seed: int, number: int) -> Any:  # noqa: ANN401
 
     def save() -> None:
         for index in range(number):
-            models[index % 2].save_pretrained(folder)
+            models[index % 2].save(folder)
 
     process = FORK.Process(target=save, daemon=True)
     process.start()
@@ -374,14 +374,14 @@ def _writer(folder: Path, seed: int, number: int) -> Any:  # noqa: ANN401
 
 def _two_writers_one_reader(folder: Path, number: int) -> int:
     """Let two processes save into a folder while this one reads; return how often it read."""
-    small().save_pretrained(folder)
+    small().save(folder)
     writers = [_writer(folder, seed, number) for seed in (0, 1)]
     num_read = 0
     while any(writer.is_alive() for writer in writers):
-        JLGCNClassifier.from_pretrained(folder)  # never fails
+        JLGCNClassifier.load(folder)  # never fails
         num_read += 1
     assert [writer.exitcode for writer in writers] == [0, 0]
-    JLGCNClassifier.from_pretrained(folder)
+    JLGCNClassifier.load(folder)
     assert len(list(folder.glob("*.safetensors"))) == 1
     return num_read
 
@@ -402,14 +402,14 @@ def test_two_writers_leave_a_whole_model_and_a_reader_never_fails_200_times(
 def _kill_while_saving(folder: Path, number: int) -> None:
     """Kill a process that saves equal and other models, at random moments; each time one loads."""
     chance = random.Random(0)
-    small().save_pretrained(folder)
+    small().save(folder)
     for _ in range(number):
         writer = _writer(folder, 0, 10**6)
         time.sleep(0.02 + chance.uniform(0, 0.1))
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
-        JLGCNClassifier.from_pretrained(folder)
-    small().save_pretrained(folder)
+        JLGCNClassifier.load(folder)
+    small().save(folder)
     assert not list(folder.glob(".*.tmp"))
 
 
@@ -426,16 +426,16 @@ def test_a_model_loads_after_its_writer_was_killed_50_times(tmp_path: Path) -> N
 def test_a_reader_starts_again_when_the_document_changes_under_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small(1).save_pretrained(tmp_path)
+    small(1).save(tmp_path)
     reads = []
 
     def read_slowly(path: Path, *limits: int) -> bytes:
         content = read_file(path, *limits)
         reads.append(path.name)
         if reads == ["model.json"]:
-            small(2).save_pretrained(tmp_path)
+            small(2).save(tmp_path)
         return content
 
     monkeypatch.setattr("jlgcn.estimator.persistence.read_file", read_slowly)
-    loaded = JLGCNClassifier.from_pretrained(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
     assert np.array_equal(loaded.label_distributions_, small(2).label_distributions_)

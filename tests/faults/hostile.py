@@ -48,7 +48,7 @@ class Bomb:
 def make_model(folder: Path) -> None:
     x = np.random.default_rng(0).normal(size=(30, 4)) + 3 * (np.arange(30) % 2)[:, None]
     y = np.where(np.arange(30) < 8, np.arange(30) % 2, -1)
-    JLGCNClassifier(n_layers=1).fit(x, y).save_pretrained(folder)
+    JLGCNClassifier(n_layers=1).fit(x, y).save(folder)
 
 
 def make_checkpoint(folder: Path) -> None:
@@ -56,7 +56,7 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def load_model(folder: Path) -> object:
-    return JLGCNClassifier.from_pretrained(folder).predict(np.zeros((1, 4)))
+    return JLGCNClassifier.load(folder).predict(np.zeros((1, 4)))
 
 
 def load_only(folder: Path) -> object:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from jlgcn.distributed.collectives import process_group
-from jlgcn.distributed.launch import joined_processes
+from jlgcn.distributed.launch import torchrun_group
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import FitResult, TrainConfig, fit
+from jlgcn.training import FitResult, TrainConfig, fit_nodes
 from tests.training.small import small_data
 
 
@@ -45,7 +45,7 @@ def run(checkpoints: Path | None, epochs: int, pause: float) -> FitResult:
         model.pause = pause
         return model
 
-    _, result = fit(
+    _, result = fit_nodes(
         make,
         data,
         data.x.double(),
@@ -62,7 +62,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)
     folder, number, pause, silence = sys.argv[1:]
-    with joined_processes(float(silence)):
+    with torchrun_group(float(silence)):
         rank = process_group()[0]
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / f"rank-{rank}.pid").write_text(str(os.getpid()))

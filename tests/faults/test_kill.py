@@ -21,8 +21,8 @@ from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.training import (
     CloudTrainConfig,
     TrainConfig,
-    fit,
-    fit_clouds,
+    fit_graphs,
+    fit_nodes,
     load_checkpoint,
     save_checkpoint,
 )
@@ -42,7 +42,7 @@ def train_nodes(seed: int, folder: Path) -> str:
 
 def train_clouds(seed: int, folder: Path) -> str:
     config = CloudTrainConfig(epochs=NUM_EPOCHS["clouds"], num_points=16, batch_size=8, lr=0.01)
-    _, result = fit_clouds(
+    _, result = fit_graphs(
         small_classifier,
         small_clouds(),
         config,
@@ -180,7 +180,7 @@ def train_slowly(folder: Path) -> None:
         return model
 
     data, config = small_data(), TrainConfig(epochs=NUM_EPOCHS["nodes"], lr=0.02, lr_step=20)
-    fit(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "checkpoints")
+    fit_nodes(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "checkpoints")
 
 
 def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def _model(path: Path) -> object:
         (folder / f"model-{name}.safetensors").write_bytes(tensors)
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
         pass
-    return JLGCNClassifier.from_pretrained(folder)
+    return JLGCNClassifier.load(folder)
 
 
 def _checkpoint(path: Path) -> object:

@@ -142,7 +142,7 @@ def use_model(folder: Path, document: dict[str, Any], content: bytes) -> None:
     document["sha256"] = sha256_of(content)
     (folder / "model.json").write_text(signed(document))
     (folder / f"model-{document['sha256'][:16]}.safetensors").write_bytes(content)
-    model = JLGCNClassifier.from_pretrained(folder)
+    model = JLGCNClassifier.load(folder)
     assert np.isfinite(model.label_distributions_).all(), "probabilities of rows are NaN"
     rows = np.zeros((2, model.n_features_in_))
     rows[1] = 1

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.autograd import grad
 
-from jlgcn import Graph, KernelGraph, SparseGraph, knn_graph
-from jlgcn.graphs import attach, diffuse, num_steps
+from jlgcn import Graph, KernelGraph, SparseGraph, gaussian_knn_graph
+from jlgcn.graphs import attach, chebyshev_steps, personalized_pagerank
 from tests.brute import F64, largest_difference, points
 
 
@@ -17,12 +17,12 @@ def exact(matrix: torch.Tensor, x: torch.Tensor, restart: float) -> torch.Tensor
 
 @pytest.mark.parametrize("restart", [0.005, 0.1, 0.6, 1.0])
 def test_it_is_the_solution_within_the_tolerance(restart: float) -> None:
-    graph = knn_graph(points(40, 2), 5).normalized()
+    graph = gaussian_knn_graph(points(40, 2), 5).normalized()
     x = points(40, 3)
     expected = exact(graph.to_dense(), x, restart)
     start = (restart * x - expected).norm()
     for tolerance in (1e-2, 1e-6):
-        error = (diffuse(graph, x, restart, tolerance=tolerance) - expected).norm()
+        error = (personalized_pagerank(graph, x, restart, tolerance=tolerance) - expected).norm()
         assert float(error) <= tolerance * float(start) + 1e-13
 
 
@@ -31,9 +31,9 @@ def test_gradients_are_those_of_the_inverse(sparse: bool) -> None:
     z, x = points(12, 2, grad=True), points(12, 3, grad=True)
 
     def graph() -> Graph:
-        return (knn_graph(z, 4) if sparse else KernelGraph(z)).normalized()
+        return (gaussian_knn_graph(z, 4) if sparse else KernelGraph(z)).normalized()
 
-    got = diffuse(graph(), x, 0.05, tolerance=1e-13)
+    got = personalized_pagerank(graph(), x, 0.05, tolerance=1e-13)
     expected = exact(graph().to_dense(), x, 0.05)
     assert largest_difference(got, expected) < 1e-11
     weight = torch.cos(torch.arange(got.numel(), dtype=F64)).view(got.shape)
@@ -42,8 +42,8 @@ def test_gradients_are_those_of_the_inverse(sparse: bool) -> None:
 
 
 def test_the_number_of_steps_grows_with_the_root() -> None:
-    assert num_steps(1.0) == 0
-    assert 9 < num_steps(0.0001) / num_steps(0.01) < 11
+    assert chebyshev_steps(1.0) == 0
+    assert 9 < chebyshev_steps(0.0001) / chebyshev_steps(0.01) < 11
 
 
 @pytest.mark.slow
@@ -52,20 +52,22 @@ def test_with_a_rare_restart_a_component_becomes_one() -> None:
     loops = torch.arange(5).expand(2, -1)
     graph = SparseGraph(torch.cat([edges, loops], -1)).to(dtype=F64).normalized()
     x = torch.tensor([[1.0], [0.0], [0.0], [0.0], [0.0]], dtype=F64)
-    spread = diffuse(graph, x, 1e-6, tolerance=1e-9)
+    spread = personalized_pagerank(graph, x, 1e-6, tolerance=1e-9)
     root = torch.tensor([2.0, 3.0, 2.0], dtype=F64).sqrt()  # of the degrees: all that remains
     assert torch.allclose(spread[:3, 0], root * root[0] / 7, atol=1e-4)
     assert not spread[3:].any()
 
 
 def test_new_nodes_are_spread_to_and_old_ones_do_not_notice() -> None:
-    base = knn_graph(points(30, 2), 4)
+    base = gaussian_knn_graph(points(30, 2), 4)
     x = points(33, 2)
     grown = attach(base, 3, torch.tensor([[0, 1, 2, 2], [4, 5, 6, 7]])).normalized()
-    got = diffuse(grown, x, 0.1, tolerance=1e-12)
+    got = personalized_pagerank(grown, x, 0.1, tolerance=1e-12)
     assert largest_difference(got, exact(grown.to_dense(), x, 0.1)) < 1e-8
     assert (
-        largest_difference(got[:30], diffuse(base.normalized(), x[:30], 0.1, tolerance=1e-12))
+        largest_difference(
+            got[:30], personalized_pagerank(base.normalized(), x[:30], 0.1, tolerance=1e-12)
+        )
         < 1e-12
     )
 
@@ -77,12 +79,15 @@ def test_a_graph_may_return_what_it_was_given() -> None:
 
     loops = torch.arange(4).expand(2, -1)
     x = points(4, 3)
-    assert largest_difference(diffuse(Identity(loops), x, 0.1, tolerance=1e-12), x) < 1e-10
+    assert (
+        largest_difference(personalized_pagerank(Identity(loops), x, 0.1, tolerance=1e-12), x)
+        < 1e-10
+    )
 
 
 def test_impossible_arguments_are_refused() -> None:
     graph, x = KernelGraph(torch.randn(3, 1)).normalized(), torch.randn(3, 1)
     with pytest.raises(ValueError, match="restart must be above 0 and at most 1, but it is 0"):
-        diffuse(graph, x, 0.0)
+        personalized_pagerank(graph, x, 0.0)
     with pytest.raises(ValueError, match="tolerance must lie between 0 and 1, but it is 1"):
-        diffuse(graph, x, 0.5, tolerance=1.0)
+        personalized_pagerank(graph, x, 0.5, tolerance=1.0)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from jlgcn import DenseGraph, Graph, KernelGraph, SparseGraph, knn_graph
-from jlgcn.graphs import edge_list, strongest_edges
+from jlgcn import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
+from jlgcn.graphs import edge_list, top_edges
 from tests.brute import F64
 
 Pairs = dict[tuple[int, int], float]
@@ -25,11 +25,12 @@ def brute(matrix: torch.Tensor, top_k: int | None, threshold: float | None) -> P
 GRAPHS: dict[str, Callable[[torch.Tensor], Graph]] = {
     "kernel": lambda z: KernelGraph(z),
     "dense": lambda z: DenseGraph(KernelGraph(z).to_dense()),
-    "knn": lambda z: knn_graph(z, 4),
+    "knn": lambda z: gaussian_knn_graph(z, 4),
     "normalised sum of sparse graphs": lambda z: (
-        knn_graph(z, 3).normalized() + SparseGraph(torch.tensor([[0, 9], [9, 0]]), num_nodes=30)
+        gaussian_knn_graph(z, 3).normalized()
+        + SparseGraph(torch.tensor([[0, 9], [9, 0]]), num_nodes=30)
     ).normalized(),
-    "sum with all pairs": lambda z: (knn_graph(z, 3) + KernelGraph(z)).normalized(),
+    "sum with all pairs": lambda z: (gaussian_knn_graph(z, 3) + KernelGraph(z)).normalized(),
 }
 
 
@@ -40,7 +41,7 @@ def test_the_edges_a_search_by_hand_finds(
 ) -> None:
     monkeypatch.setattr(edge_list, "_BLOCK_ENTRIES", 100)  # several blocks
     graph = GRAPHS[name](torch.randn(30, 2, dtype=F64))
-    edges = strongest_edges(graph, top_k=top_k, threshold=threshold)
+    edges = top_edges(graph, top_k=top_k, threshold=threshold)
     expected = brute(graph.to_dense(), top_k, threshold)
     got = dict(
         zip(
@@ -57,23 +58,23 @@ def test_the_edges_a_search_by_hand_finds(
 
 
 def test_a_graph_without_edges_has_none() -> None:
-    assert len(strongest_edges(SparseGraph.without_edges(5), top_k=2)) == 0
-    none = strongest_edges(DenseGraph(torch.zeros(0, 0)), top_k=2)
+    assert len(top_edges(SparseGraph.without_edges(5), top_k=2)) == 0
+    none = top_edges(DenseGraph(torch.zeros(0, 0)), top_k=2)
     assert len(none) == 0
     assert none.weight.shape == (0,)
 
 
 def test_self_loops_and_zeros_are_no_edges() -> None:
     loops = SparseGraph(torch.tensor([[0, 1], [0, 1]]))
-    assert len(strongest_edges(loops, top_k=2)) == 0
-    assert len(strongest_edges(DenseGraph(torch.eye(3)), threshold=0.0)) == 0
+    assert len(top_edges(loops, top_k=2)) == 0
+    assert len(top_edges(DenseGraph(torch.eye(3)), threshold=0.0)) == 0
 
 
 def test_bad_questions_are_refused() -> None:
     graph = KernelGraph(torch.randn(4, 2))
     with pytest.raises(ValueError, match="say which edges are wanted: top_k=10"):
-        strongest_edges(graph)
+        top_edges(graph)
     with pytest.raises(ValueError, match="top_k must be at least 1, but it is 0"):
-        strongest_edges(graph, top_k=0)
+        top_edges(graph, top_k=0)
     with pytest.raises(ValueError, match="edges are listed of one graph"):
-        strongest_edges(KernelGraph(torch.randn(2, 4, 2)), top_k=1)
+        top_edges(KernelGraph(torch.randn(2, 4, 2)), top_k=1)

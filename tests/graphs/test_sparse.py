@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from jlgcn import Graph, KernelGraph, SparseGraph, knn_graph
+from jlgcn import Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.ops.csr import Pattern
 from jlgcn.ops.knn import Search, nearest_neighbors
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
@@ -62,7 +62,7 @@ class TestAllCandidates(GraphContract):
         return (points(NUM_NODES, 4, grad=True),)
 
     def build(self, *tensors: Tensor) -> Graph:
-        return knn_graph(tensors[0], NUM_NODES)
+        return gaussian_knn_graph(tensors[0], NUM_NODES)
 
     def matrix(self, *tensors: Tensor) -> Tensor:
         return gaussian(tensors[0], tensors[0])
@@ -91,7 +91,7 @@ def test_isolated_nodes_count() -> None:
 def test_knn_joins_both_directions_and_each_node_with_itself() -> None:
     # 3 is nobody's nearest neighbour, but 2 is its.
     z = torch.tensor([[0.0], [1.0], [1.9], [4.0]], dtype=F64)
-    graph = knn_graph(z, 1)
+    graph = gaussian_knn_graph(z, 1)
     edges = set(map(tuple, graph.edge_index.t().tolist()))
     between = {(0, 1), (1, 2), (2, 3)}
     loops = {(i, i) for i in range(4)}
@@ -102,7 +102,7 @@ def test_knn_joins_both_directions_and_each_node_with_itself() -> None:
 @pytest.mark.parametrize("search", ["auto", "exact", "faiss"])
 def test_the_first_node_is_a_neighbour_like_any_other(search: Search) -> None:
     z = torch.tensor([[0.0], [1.0], [-1.1], [5.0], [5.1]])
-    graph = knn_graph(z, 1, search=search)
+    graph = gaussian_knn_graph(z, 1, search=search)
     assert graph.row(2)[0].tolist() == [0, 2]  # the first is its nearest, but not the other way
     assert graph.row(1)[0].tolist() == [0, 1]
     assert graph.row(0)[0].tolist() == [0, 1, 2]
@@ -112,48 +112,52 @@ def test_neighbours_that_a_search_does_not_find_are_left_out() -> None:
     near, far = torch.rand(200, 3), torch.rand(200, 3) + 100
     z = torch.cat([near, far])
     assert int(nearest_neighbors(z, 399, search="faiss").min()) == -1
-    row, col = knn_graph(z, 399, search="faiss").edge_index
+    row, col = gaussian_knn_graph(z, 399, search="faiss").edge_index
     assert torch.equal(row < 200, col < 200)  # nobody is joined with the last node in their place
 
 
 def test_knn_joins_given_edges_with_the_kernels_weight() -> None:
     z = torch.tensor([[0.0], [1.0], [2.0], [3.0]], dtype=F64)
     given = SparseGraph(torch.tensor([[0, 3], [3, 0]]), torch.tensor([50.0, 50.0]))
-    dense = knn_graph(z, 1, given).to_dense()
+    dense = gaussian_knn_graph(z, 1, given).to_dense()
     assert float(dense[0, 3]) == pytest.approx(float(torch.exp(torch.tensor(-9.0, dtype=F64))))
     assert float(dense[0, 2]) == 0
 
 
 def test_knn_weights_are_differentiable_in_the_points() -> None:
     z = points(9, 3, grad=True)
-    assert gradcheck(lambda z: knn_graph(z, 3).weight, z)
+    assert gradcheck(lambda z: gaussian_knn_graph(z, 3).weight, z)
 
 
 def test_directions_of_an_edge_weigh_the_same_to_the_last_bit() -> None:
-    graph = knn_graph(torch.randn(200, 7), 5)
+    graph = gaussian_knn_graph(torch.randn(200, 7), 5)
     assert torch.equal(graph.weight, graph.weight[graph.pattern.reverse])
 
 
 def test_more_neighbours_than_nodes_are_all_of_them() -> None:
     z = points(6, 2)
-    assert largest_difference(knn_graph(z, 100).to_dense(), KernelGraph(z).to_dense()) < 1e-14
+    assert (
+        largest_difference(gaussian_knn_graph(z, 100).to_dense(), KernelGraph(z).to_dense()) < 1e-14
+    )
 
 
 def test_one_node_is_its_own_neighbour_only() -> None:
-    assert knn_graph(points(1, 2), 3).to_dense().tolist() == [[1]]
+    assert gaussian_knn_graph(points(1, 2), 3).to_dense().tolist() == [[1]]
 
 
 def test_tight_clusters_keep_their_energy_in_float32() -> None:
     label = torch.arange(300) % 3
     f = 1000 * torch.nn.functional.one_hot(label).float() + torch.randn(300, 3)
-    graph = knn_graph(f / 1000, 8)
+    graph = gaussian_knn_graph(f / 1000, 8)
     truth = dirichlet(graph.to_dense().double(), f.double())
     assert float(graph.dirichlet(f)) == pytest.approx(float(truth), rel=1e-5)
 
 
 def test_an_offset_changes_no_weight() -> None:
     z = torch.randint(-8, 9, (40, 3)) / 8
-    assert torch.equal(knn_graph(z, 4).weight.sort()[0], knn_graph(z + 1e4, 4).weight.sort()[0])
+    assert torch.equal(
+        gaussian_knn_graph(z, 4).weight.sort()[0], gaussian_knn_graph(z + 1e4, 4).weight.sort()[0]
+    )
 
 
 def test_a_pattern_moves_with_its_graph() -> None:
@@ -195,4 +199,4 @@ def test_bad_weights_are_refused_with_a_remedy(weight: Tensor, message: str) -> 
 def test_knn_refuses_a_graph_of_other_nodes() -> None:
     given = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
     with pytest.raises(ValueError, match="the graph has 2 nodes but z has 5 rows"):
-        knn_graph(points(5, 2), 1, given)
+        gaussian_knn_graph(points(5, 2), 1, given)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from jlgcn import knn_graph
-from jlgcn.graphs import EdgeList, strongest_edges
+from jlgcn import gaussian_knn_graph
+from jlgcn.graphs import EdgeList, top_edges
 from jlgcn.io.export import csv_cell, to_networkx, to_pyg, to_scipy, write_edges
 
 IDS = ["a<b", 'say "c"', "d & é", "plain", "with, comma", "last"]
@@ -16,7 +16,7 @@ IDS = ["a<b", 'say "c"', "d & é", "plain", "with, comma", "last"]
 
 @pytest.fixture
 def edges() -> EdgeList:
-    return strongest_edges(knn_graph(torch.randn(6, 2), 2), top_k=2)
+    return top_edges(gaussian_knn_graph(torch.randn(6, 2), 2), top_k=2)
 
 
 def as_dict(edges: EdgeList) -> dict[frozenset[str], float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jlgcn.nn import JLGCNGraphClassifier
+from jlgcn.nn import GraphLevelJLGCN
 
 
-def small_classifier() -> JLGCNGraphClassifier:
-    return JLGCNGraphClassifier(3, 3, (8, 16), (8,), rank=4)
+def small_classifier() -> GraphLevelJLGCN:
+    return GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4)

@@ -13,9 +13,9 @@ from torch.nn.functional import leaky_relu
 from jlgcn import DenseGraph
 from jlgcn.nn import (
     PRESETS,
-    GraphOutput,
+    GraphLevelJLGCN,
+    GraphLevelOutput,
     JLGCNConv,
-    JLGCNGraphClassifier,
     pad_graphs,
 )
 from jlgcn.nn.graph_models import Pooling
@@ -27,12 +27,12 @@ RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 RING = torch.cat([RING, RING.flip(0)], -1)
 
 
-def small(metric_init: MetricInit = "random", **changes: object) -> JLGCNGraphClassifier:
+def small(metric_init: MetricInit = "random", **changes: object) -> GraphLevelJLGCN:
     torch.manual_seed(0)
     options = replace(PRESETS["paper"], metric_init=metric_init)
     settings = {"hidden_channels": (6, 8), "head_channels": (5,), "rank": 2} | changes
     settings |= {"options": options}
-    model = JLGCNGraphClassifier(3, 4, **settings)  # type: ignore[arg-type]
+    model = GraphLevelJLGCN(3, 4, **settings)  # type: ignore[arg-type]
     for norm in model.norms:
         assert isinstance(norm, torch.nn.BatchNorm1d)
         norm.running_mean = torch.randn(norm.num_features)
@@ -73,7 +73,7 @@ def test_a_layer_begins_by_telling_a_node_from_its_neighbours() -> None:
 
 
 def test_the_papers_network_has_the_papers_widths() -> None:
-    model = JLGCNGraphClassifier(3, 40)
+    model = GraphLevelJLGCN(3, 40)
     layers = [conv.lin for conv in model.convs if isinstance(conv, JLGCNConv)]
     shapes = [(lin.in_features, lin.out_features) for lin in layers]
     assert shapes == [(6, 64), (128, 128), (256, 1024)]
@@ -187,8 +187,8 @@ def test_an_exported_program_predicts_the_same(backend: Backend, strict: bool) -
 
 
 def test_the_output_has_one_row_for_each_graph_and_one_graph_for_each_layer() -> None:
-    model = JLGCNGraphClassifier(3, 4, hidden_channels=(5, 6), head_channels=()).eval()
+    model = GraphLevelJLGCN(3, 4, hidden_channels=(5, 6), head_channels=()).eval()
     out = model(torch.randn(2, 7, 3))
-    assert isinstance(out, GraphOutput)
+    assert isinstance(out, GraphLevelOutput)
     assert (out.logits.shape, out.pooled.shape) == ((2, 4), (2, 6))
     assert [graph.shape for graph in out.learned] == [(2, 7, 7)] * 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jlgcn import SparseGraph
-from jlgcn.paper import drop_edges, drop_labels, take_away
+from jlgcn.paper import corrupt, drop_edges, drop_labels
 from tests.training.small import small_data
 
 
@@ -53,7 +53,7 @@ def test_shares_outside_of_zero_and_one_are_refused() -> None:
 
 def test_both_are_taken_away_as_each_alone() -> None:
     data = small_data()
-    less = take_away(data, edges_missing=0.5, labels_missing=0.25, seed=3)
+    less = corrupt(data, edges_missing=0.5, labels_missing=0.25, seed=3)
     assert torch.equal(less.edge_index, drop_edges(data.edge_index, 0.5, seed=3))
     assert torch.equal(less.train, drop_labels(data.train, data.y, 0.25, seed=3))
-    assert take_away(data, edges_missing=0, labels_missing=0, seed=3) is data
+    assert corrupt(data, edges_missing=0, labels_missing=0, seed=3) is data

@@ -16,7 +16,7 @@ from torch.autograd import gradcheck
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, SparseGraph, as_graph
 from jlgcn.nn import JLGCN, JLGCNConv
 from jlgcn.ops import kernel_matmul
-from jlgcn.training import TrainConfig, fit
+from jlgcn.training import TrainConfig, fit_nodes
 from tests.brute import dirichlet
 from tests.training.small import small_data
 
@@ -193,7 +193,9 @@ def test_the_same_seed_twice_is_the_same_to_the_bit(seed: int) -> None:
         config = TrainConfig(epochs=3, lr=0.02)
         make = lambda: JLGCN(6, 8, 2, rank=3)  # noqa: E731
         x, graph = data.x, data.graph()
-        return fit(make, data, x, graph, config, seed=seed, deterministic=True)[1].parameter_sha256
+        return fit_nodes(make, data, x, graph, config, seed=seed, deterministic=True)[
+            1
+        ].parameter_sha256
 
     assert trained() == trained()
 
@@ -208,8 +210,8 @@ def test_a_saved_model_predicts_the_same_bits(
     x = chance.normal(size=(num_rows, 3)) + y[:, None]
     model = JLGCNClassifier(n_layers=2).fit(x, np.where(np.arange(num_rows) < 6, y, -1))
     folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
-    loaded = JLGCNClassifier.from_pretrained(folder)
+    model.save(folder)
+    loaded = JLGCNClassifier.load(folder)
     new = chance.normal(size=(5, 3))
     assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
     assert np.array_equal(loaded.label_distributions_, model.label_distributions_)

@@ -27,7 +27,7 @@ from jlgcn import JLGCNClassifier, compare
 from jlgcn._errors import OneClassWarning
 from jlgcn._stats import mean_and_interval
 from jlgcn.cli import app
-from jlgcn.closed_form import ClosedFormJLGCN, fit_closed_form
+from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.estimator.document import TableNames
 from jlgcn.paper import load_planetoid
 from jlgcn.report import HeldOut, held_out, write_model_page
@@ -193,7 +193,7 @@ def test_the_page_says_how_many_labels_were_hidden_from_each_fit(
 ) -> None:
     hidden = []
 
-    def fit(*arguments: Any, **options: Any) -> ClosedFormJLGCN:  # noqa: ANN401
+    def fit(*arguments: Any, **options: Any) -> ClosedFormModel:  # noqa: ANN401
         hidden.append(40 - len(arguments[3]))
         return fit_closed_form(*arguments, **options)
 
@@ -446,7 +446,7 @@ def test_the_command_writes_the_page_with_the_tables_names(
     model: JLGCNClassifier, tmp_path: Path
 ) -> None:
     folder = tmp_path / "wines"
-    model.save_pretrained(folder)
+    model.save(folder)
     output = run(folder, "--folds", 0).output
     low, high = held_out(model, folds=0).accuracy_interval  # type: ignore[union-attr]
     assert (
@@ -458,7 +458,7 @@ def test_the_command_writes_the_page_with_the_tables_names(
     assert Page(page.read_text()).view["row"]["id"][:2] == ["0", "1"]
     named = copy.copy(model)
     named.table_ = TableNames([f"w{i}" for i in range(178)], "wine", "grape", [], wine()[2])
-    named.save_pretrained(folder)
+    named.save(folder)
     run(folder, "--folds", 0, "--out", tmp_path / "else" / "page.html")
     read = Page((tmp_path / "else" / "page.html").read_text())
     assert read.view["row"]["id"] == named.table_.ids
@@ -471,7 +471,7 @@ def test_the_command_writes_next_to_a_strangers_model_and_follows_none_of_its_li
     model: JLGCNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     folder = tmp_path / "wines"
-    model.save_pretrained(folder)
+    model.save(folder)
     (tmp_path / "mine").write_text("precious")
     for link in (folder / "report.html", tmp_path / "wines-report.html"):
         link.symlink_to(tmp_path / "mine")
@@ -491,7 +491,7 @@ def test_the_command_writes_next_to_a_strangers_model_and_follows_none_of_its_li
 def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) -> None:
     folder = tmp_path / "wines"
     assert "holds no model" in run(folder, code=2).output
-    model.save_pretrained(folder)
+    model.save(folder)
     text = said(run(folder, "--out", tmp_path / "page", code=2))
     assert "--out must be a file that ends with .html" in text
     assert "folds must be 2 or more" in said(run(folder, "--folds", 1, code=2))

@@ -8,14 +8,14 @@ import os
 import torch
 import torch.distributed as dist
 
-from jlgcn.nn import JLGCNGraphClassifier
-from jlgcn.training import CloudTrainConfig, fit_clouds
+from jlgcn.nn import GraphLevelJLGCN
+from jlgcn.training import CloudTrainConfig, fit_graphs
 from tests.training.small import small_clouds
 
 
-def make() -> JLGCNGraphClassifier:
+def make() -> GraphLevelJLGCN:
     # In double precision, and without dropout, of which each process draws its own.
-    return JLGCNGraphClassifier(3, 3, (8, 16), (8,), rank=4, dropout=0.0).double()
+    return GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4, dropout=0.0).double()
 
 
 def losses() -> list[float]:
@@ -26,7 +26,7 @@ def losses() -> list[float]:
     config = CloudTrainConfig(
         epochs=3, num_points=24, batch_size=8, lr=0.01, weight_decay=0.0, regularizer_weight=0.1
     )
-    _, result = fit_clouds(make, data, config, seed=3)
+    _, result = fit_graphs(make, data, config, seed=3)
     return [row[key] for row in result.history for key in ("loss", "val_loss")]
 
 

@@ -10,14 +10,14 @@ import torch.distributed as dist
 
 from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.nn.options import Preset
-from jlgcn.training import TrainConfig, fit
+from jlgcn.training import TrainConfig, fit_nodes
 from tests.training.small import small_data
 
 
 def history(preset: Preset) -> list[float]:
     data = small_data(121)  # an odd number: parts differ in size
     # In double precision, and without dropout, of which each process draws its own.
-    _, result = fit(
+    _, result = fit_nodes(
         lambda: JLGCN(6, 8, 2, rank=3, dropout=0.0, options=PRESETS[preset]).double(),
         data,
         data.x.double(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from jlgcn.nn import JLGCN
-from jlgcn.training import CloudData, FitResult, NodeData, TrainConfig, fit, unit_sphere
+from jlgcn.training import CloudData, FitResult, NodeData, TrainConfig, fit_nodes, unit_sphere
 from jlgcn.training.node_data import both_directions
 
 
@@ -53,7 +53,7 @@ def train_small(
     seed: int, epochs: int, checkpoints: Path | None = None, *, trace_test: bool = False
 ) -> tuple[torch.nn.Module, FitResult]:
     data = small_data()
-    return fit(
+    return fit_nodes(
         lambda: JLGCN(6, 8, 2, rank=3),
         data,
         data.x,

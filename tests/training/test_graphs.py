@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from jlgcn.nn import PRESETS, JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper.cloud_baselines import DGCNN, PointNet
-from jlgcn.training import CloudData, CloudTrainConfig, FitResult, fit_clouds
+from jlgcn.training import CloudData, CloudTrainConfig, FitResult, fit_graphs
 from jlgcn.training.checkpoint import load_checkpoint
 from tests.processes import run_processes
 from tests.training.cloud_worker import losses
@@ -24,13 +24,13 @@ CONFIG = CloudTrainConfig(epochs=6, num_points=24, batch_size=8, lr=0.01, lr_ste
 pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is complete")
 
 
-def small() -> JLGCNGraphClassifier:
-    return JLGCNGraphClassifier(3, 3, (8, 16), (8,), rank=4)
+def small() -> GraphLevelJLGCN:
+    return GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4)
 
 
 def train(seed: int, folder: Path | None = None, **changes: object) -> FitResult:
     config = CloudTrainConfig(**(vars(CONFIG) | changes))
-    return fit_clouds(
+    return fit_graphs(
         small,
         small_clouds(),
         config,
@@ -76,7 +76,7 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
         return model
 
     with pytest.raises(RuntimeError, match="stop"):
-        fit_clouds(make, small_clouds(), CONFIG, seed=5, checkpoints=tmp_path, checkpoint_seconds=0)
+        fit_graphs(make, small_clouds(), CONFIG, seed=5, checkpoints=tmp_path, checkpoint_seconds=0)
     found = load_checkpoint(tmp_path)
     assert found is not None
     assert 0 < found[1]["epoch"] < CONFIG.epochs
@@ -86,22 +86,22 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 def test_regularizers() -> None:
     assert train(0, regularizer_weight=0.1).parameter_sha256 != train(0).parameter_sha256
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=8, regularizer_weight=0.001)
-    fit_clouds(lambda: PointNet(3, 3), small_clouds(), config, seed=0)
+    fit_graphs(lambda: PointNet(3, 3), small_clouds(), config, seed=0)
     with pytest.raises(ValueError, match="DGCNN has no regularizer; set regularizer_weight to 0"):
-        fit_clouds(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config, seed=0)
+        fit_graphs(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config, seed=0)
 
 
 def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
     """Those of evaluation are not normalised yet, and far smaller."""
     options = replace(PRESETS["paper"], metric_init="median")
     config = replace(CONFIG, epochs=1, lr=0.0, num_points=40, augments=False)
-    model, _ = fit_clouds(
-        lambda: JLGCNGraphClassifier(3, 3, (8, 16), (8,), rank=4, options=options),
+    model, _ = fit_graphs(
+        lambda: GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4, options=options),
         small_clouds(),
         config,
         seed=0,
     )
-    assert isinstance(model, JLGCNGraphClassifier)
+    assert isinstance(model, GraphLevelJLGCN)
     out = model.train()(small_clouds().points[:8])
     for learner, features in zip(model.learners, out.features, strict=True):
         z = learner.project(features)[0].detach()
@@ -110,7 +110,7 @@ def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
 
 def test_a_single_cloud_left_over_is_left_out() -> None:
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=7)  # 22 = 3 · 7 + 1
-    assert fit_clouds(small, small_clouds(), config, seed=0)[1].history[0]["loss"] > 0
+    assert fit_graphs(small, small_clouds(), config, seed=0)[1].history[0]["loss"] > 0
 
 
 def test_evaluation_draws_nothing_from_the_run() -> None:
@@ -119,7 +119,7 @@ def test_evaluation_draws_nothing_from_the_run() -> None:
     fewer = CloudData(**(vars(data) | {"val": data.val[:5]}))
     config = CloudTrainConfig(epochs=2, num_points=24, batch_size=8)
     losses = [
-        [row["loss"] for row in fit_clouds(small, each, config, seed=0)[1].history]
+        [row["loss"] for row in fit_graphs(small, each, config, seed=0)[1].history]
         for each in (data, fewer)
     ]
     assert losses[0] == losses[1]

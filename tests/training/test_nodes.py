@@ -21,7 +21,7 @@ from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN
 from jlgcn.ops import SparseFeatures
 from jlgcn.paper import GCN
-from jlgcn.training import FitResult, TrainConfig, fit, load_checkpoint, save_checkpoint
+from jlgcn.training import FitResult, TrainConfig, fit_nodes, load_checkpoint, save_checkpoint
 from jlgcn.training.loop import Best
 from tests.processes import run_processes
 from tests.training.node_worker import history
@@ -60,7 +60,7 @@ class Oracle(nn.Module):
 def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
     data = small_data()
     config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9)
-    return fit(
+    return fit_nodes(
         lambda: Oracle(plan),
         data,
         data.x,
@@ -98,7 +98,7 @@ def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
     data, config = small_data(), TrainConfig(epochs=2)
     hidden, _ = seal(data)
     found = [
-        fit(lambda: GCN(6, 2, 4), each, data.x, data.graph(), config, seed=3)[1]
+        fit_nodes(lambda: GCN(6, 2, 4), each, data.x, data.graph(), config, seed=3)[1]
         for each in (data, hidden)
     ]
     assert found[0].test_accuracy > 0
@@ -106,7 +106,9 @@ def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
     assert found[1].parameter_sha256 == found[0].parameter_sha256
     assert found[1].history == found[0].history
     with pytest.raises(ValueError, match=r"0 or more at the nodes of test, but y\[40\] is -1"):
-        fit(lambda: GCN(6, 2, 4), hidden, data.x, data.graph(), config, seed=3, trace_test=True)
+        fit_nodes(
+            lambda: GCN(6, 2, 4), hidden, data.x, data.graph(), config, seed=3, trace_test=True
+        )
 
 
 def test_equal_accuracy_is_decided_by_loss_then_by_time() -> None:
@@ -149,15 +151,15 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
 
     data, config = small_data(), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(FloatingPointError, match="in epoch 0; use a smaller lr or glr_weight"):
-        fit(Infinite, data, data.x, data.graph(), config, seed=0)
+        fit_nodes(Infinite, data, data.x, data.graph(), config, seed=0)
 
 
 def test_sparse_features_are_for_baselines() -> None:
     data = small_data()
     x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(ValueError, match="takes features as a tensor, but x is sparse; pass it"):
-        fit(lambda: JLGCN(x.shape[1], 4, 2), data, x, data.graph(), config, seed=0)
-    _, result = fit(lambda: GCN(x.shape[1], 2), data, x, data.graph(), config, seed=0)
+        fit_nodes(lambda: JLGCN(x.shape[1], 4, 2), data, x, data.graph(), config, seed=0)
+    _, result = fit_nodes(lambda: GCN(x.shape[1], 2), data, x, data.graph(), config, seed=0)
     assert result.best_epoch == 0
 
 

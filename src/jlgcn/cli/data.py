@@ -75,7 +75,7 @@ def fit(
         graph = None if edges is None else _graph(edges, found.ids)
         model = JLGCNClassifier(scaler=scaler).fit(_features(found), labels, graph)  # type: ignore[arg-type]
         model.table_ = TableNames(found.ids, id_column, label, drop or [], found.feature_names)
-        model.save_pretrained(out)
+        model.save(out)
     typer.echo(
         f"{len(found.ids):,} rows, {len(found.feature_names):,} features (scaled as "
         f"{model.scaler_.kind}), {len(model.model_.train):,} labels of {len(model.classes_)} "
@@ -392,7 +392,7 @@ def _new_rows(table: Path, rows: TableNames) -> TableFile:
 def _load(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     from jlgcn.estimator import JLGCNClassifier
 
-    fitted = JLGCNClassifier.from_pretrained(model)
+    fitted = JLGCNClassifier.load(model)
     if fitted.table_ is None:
         raise ValueError(f'{model} does not name its rows; fit it with "jlgcn fit", which does')
     return fitted, fitted.table_

@@ -112,7 +112,7 @@ def recipe_commands(
 
         from tqdm import tqdm
 
-        from jlgcn.distributed.launch import joined_processes
+        from jlgcn.distributed.launch import torchrun_group
         from jlgcn.ops.precision import without_denormals
 
         found, chosen, label = _chosen(recipes(), recipe, variant, settings)
@@ -132,7 +132,7 @@ def recipe_commands(
         ]
         try:
             if jobs == 1:
-                with without_denormals(), joined_processes():
+                with without_denormals(), torchrun_group():
                     for experiment, seed, keywords in wanted:
                         _echo_result(_run_seed(experiment, seed, threads, True, keywords))
                 return

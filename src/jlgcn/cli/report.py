@@ -13,7 +13,7 @@ from jlgcn.cli.data import plain_errors
 def report(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help='A folder that "fit" or save_pretrained wrote.'),
+        typer.Argument(metavar="MODEL", help='A folder that "fit" or save wrote.'),
     ],
     out: Annotated[
         Path | None,
@@ -47,7 +47,7 @@ def report(
         page = _page_of(model) if out is None else out
         if page.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"--out must be a file that ends with .html, but it is {page}")
-        fitted = JLGCNClassifier.from_pretrained(model)
+        fitted = JLGCNClassifier.load(model)
         table = fitted.table_
         scores = write_model_page(
             fitted,

@@ -2,12 +2,12 @@
 
 from jlgcn.closed_form.explain import NodeExplanation
 from jlgcn.closed_form.fit import fit_closed_form
-from jlgcn.closed_form.model import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
+from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
 from jlgcn.closed_form.scaling import FeatureScaler
 
 __all__ = [
-    "ClosedFormJLGCN",
     "ClosedFormLayer",
+    "ClosedFormModel",
     "ClosedFormOptions",
     "FeatureScaler",
     "NodeExplanation",

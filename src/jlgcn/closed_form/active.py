@@ -10,7 +10,7 @@ from torch.nn import functional
 _RIDGE = 0.5
 
 
-def most_telling_rows(
+def select_queries(
     x: Tensor,  # (N, in_channels)
     known: Tensor,  # (M,), int64
     num: int,

@@ -15,9 +15,9 @@ from jlgcn._validation import check_finite, check_labels, check_real, check_shap
 from jlgcn.closed_form.candidates import Candidates, Features, GraphChoice
 from jlgcn.closed_form.heads import fit_ridge, is_better
 from jlgcn.closed_form.inputs import Inputs, inputs_of
-from jlgcn.closed_form.model import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
+from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
-from jlgcn.graphs import SparseGraph, diffuse
+from jlgcn.graphs import SparseGraph, personalized_pagerank
 from jlgcn.ops import SparseFeatures, principal_directions
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def fit_closed_form(
     val: Tensor | None = None,  # (V,), int64
     *,
     options: ClosedFormOptions | None = None,
-) -> ClosedFormJLGCN:
+) -> ClosedFormModel:
     r"""Learn metric, graph and classes in turn, each exactly.
 
     Every layer learns a graph with the paper's kernel,
@@ -55,7 +55,7 @@ def fit_closed_form(
 
     a low-rank Mahalanobis metric beside a Euclidean one, on each node's nearest candidates; adds it
     to the given graph, normalises, and convolves features with all powers of the sum at once
-    (:func:`jlgcn.graphs.diffuse`). Then
+    (:func:`jlgcn.graphs.personalized_pagerank`). Then
 
     1. *classes*: a ridge regression on the spread features, or on kernels of them, whose penalty
        makes labels most likely that it has not seen;
@@ -74,8 +74,8 @@ def fit_closed_form(
         options: how to learn.
 
     Cost: one search for `num_candidates` neighbours; then for each layer, and for each value that
-    is tried, :func:`jlgcn.graphs.num_steps` products of `num_components` columns with a graph of
-    about 2·N·num_neighbors entries. Memory N·(2·num_candidates + 8·num_components + 1024).
+    is tried, one :func:`jlgcn.graphs.personalized_pagerank` of `num_components` columns over a
+    graph of about 2·N·num_neighbors entries. Memory N·(2·num_candidates + 8·num_components + 1024).
 
     Example:
         >>> x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(5, 6, 30)]).unsqueeze(-1)
@@ -105,7 +105,7 @@ def fit_closed_form(
         solved = problem.classify(walked, choice)
         loss = float(solved.losses.mean())
         layers.append(ClosedFormLayer(metric, walked.learned, solved.logits, loss))
-    return ClosedFormJLGCN(
+    return ClosedFormModel(
         options=options,
         choice=choice,
         candidates=candidates,
@@ -219,7 +219,7 @@ class _Problem:
         joined = self.candidates.join(metric, choice, order)
         graph, tolerance = joined.total.normalized(), self.options.tolerance
         spread = [
-            diffuse(graph, features.contiguous(), choice.restart, tolerance=tolerance)
+            personalized_pagerank(graph, features.contiguous(), choice.restart, tolerance=tolerance)
             for features in self.features.split(_NUM_SPREAD_AT_A_TIME, dim=-1)
         ]
         return _Walked(*joined, torch.cat(spread, -1))

@@ -13,7 +13,7 @@ _RIDGES = (0.3, 0.1, 1.0, 0.03, 3.0, 0.01, 10.0, 30.0, 100.0)
 
 # A regression on 0 and 1 answers with numbers between them; softmax takes them times one of these,
 # the more the surer the answers are.
-SHARPNESS = (8.0, 16.0, 4.0, 2.0)
+TEMPERATURES = (8.0, 16.0, 4.0, 2.0)
 
 
 def fit_ridge(
@@ -90,7 +90,7 @@ def _best_fit(
         else:
             unseen = functional.pad(x[val].double() / length, (0, 1), value=1.0)
             answer, labels = mean + unseen @ weight, y[val]
-        for sharpness in SHARPNESS:
+        for sharpness in TEMPERATURES:
             scores = sharpness * answer
             losses = functional.cross_entropy(scores, labels, reduction="none")
             if best is None or is_better(losses, best[0], labels if val is None else None):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jlgcn.closed_form.active import most_telling_rows
+from jlgcn.closed_form.active import select_queries
 from jlgcn.closed_form.candidates import Candidates, Features, GraphChoice
 from jlgcn.closed_form.explain import NodeExplanation
 from jlgcn.closed_form.inputs import (
@@ -22,7 +22,7 @@ from jlgcn.closed_form.inputs import (
 )
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.graphs import SparseGraph
-from jlgcn.graphs.explanation import EdgeExplanation, mean_contributions, take_apart
+from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
 
 Control = Literal["none", "random metric", "shuffled graph"]
 
@@ -45,8 +45,9 @@ class ClosedFormOptions:
             trusts all given edges alike; None for 0, 0.25, 0.5, 1, 2 or 4.
         num_candidates: nearest rows among which a learned metric may choose.
         metric_weight: γ, mean squared length of what a learned metric adds to a node.
-        restart: of the random walk that spreads features, see :func:`jlgcn.graphs.diffuse`; None
-            for 0.01, 0.05, 0.2 or 0.8. The larger, the more a node's own features count.
+        restart: of the random walk that spreads features, see
+            :func:`jlgcn.graphs.personalized_pagerank`; None for 0.01, 0.05,
+            0.2 or 0.8. The larger, the more a node's own features count.
         inputs: what the classifier sees. "leveled" divides spread features by the root of a node's
             degree, which is what a walk far from its start adds; "unit" gives them length 1, so
             that a node counts by the direction of its features alone; "unit with own" puts beside
@@ -118,7 +119,7 @@ class ClosedFormLayer(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ClosedFormJLGCN:
+class ClosedFormModel:
     """A learned metric, the graph it makes, and a classifier; see :func:`fit_closed_form`.
 
     Attributes:
@@ -175,7 +176,7 @@ class ClosedFormJLGCN:
 
     def __repr__(self) -> str:
         nodes, classes = self.logits.shape
-        return f"ClosedFormJLGCN({nodes:,} nodes, {classes} classes, {len(self.layers)} layers)"
+        return f"ClosedFormModel({nodes:,} nodes, {classes} classes, {len(self.layers)} layers)"
 
     @torch.no_grad()
     def predict(
@@ -249,7 +250,7 @@ class ClosedFormJLGCN:
         Cost: 4·in_channels·num_classes FLOP, in float64.
         """
         metric = self.layers[layer].metric
-        return take_apart(first, second, metric, 1 / self.candidates.unit)
+        return decompose_distance(first, second, metric, 1 / self.candidates.unit)
 
     @torch.no_grad()
     def explain_node(self, node: int) -> NodeExplanation:
@@ -331,7 +332,7 @@ class ClosedFormJLGCN:
     def suggest_labels(self, num: int) -> Tensor:  # (num,), int64
         """Return the nodes whose labels would tell most about all others, the best first.
 
-        See :func:`jlgcn.closed_form.active.most_telling_rows`: a label is worth what it takes away
+        See :func:`jlgcn.closed_form.active.select_queries`: a label is worth what it takes away
         from the variance of all predictions, so that it is asked for where many nodes are, and
         where no label is yet.
 
@@ -340,7 +341,7 @@ class ClosedFormJLGCN:
 
         Cost: num products of (N, num_components) with a square matrix.
         """
-        return most_telling_rows(self.inputs(), self.train, num)
+        return select_queries(self.inputs(), self.train, num)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)

@@ -13,7 +13,7 @@ import torch.distributed
 
 if TYPE_CHECKING:
     from jlgcn.distributed.apply import distribute, share_batches
-    from jlgcn.distributed.launch import joined_processes
+    from jlgcn.distributed.launch import torchrun_group
     from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
     "ShardedSparseGraph",
     "Shards",
     "distribute",
-    "joined_processes",
     "share_batches",
+    "torchrun_group",
 ]
 
 _HOME = dict.fromkeys(__all__, "sharded") | {
     "distribute": "apply",
-    "joined_processes": "launch",
+    "torchrun_group": "launch",
     "share_batches": "apply",
 }
 

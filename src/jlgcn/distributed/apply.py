@@ -75,9 +75,9 @@ def share_batches(model: nn.Module) -> nn.Module:
     of as many numbers as there are channels for every batch normalisation.
 
     Example:
-        >>> from jlgcn.nn import JLGCNGraphClassifier
+        >>> from jlgcn.nn import GraphLevelJLGCN
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> shared = share_batches(JLGCNGraphClassifier(3, 2, (4, 8)))
+        >>> shared = share_batches(GraphLevelJLGCN(3, 2, (4, 8)))
         >>> shared(torch.randn(2, 5, 3)).logits.shape
         torch.Size([2, 2])
         >>> dist.destroy_process_group()

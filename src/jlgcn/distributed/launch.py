@@ -13,7 +13,7 @@ from jlgcn.distributed.heartbeat import SILENCE_SECONDS, heartbeat, store_of_thi
 
 
 @contextmanager
-def joined_processes(silence: float = SILENCE_SECONDS) -> Iterator[None]:
+def torchrun_group(silence: float = SILENCE_SECONDS) -> Iterator[None]:
     """Join the processes that `torchrun` has started, if it has started several; leave at the end.
 
     A process that is killed or stopped is noticed by the others, which name it and end, so that
@@ -23,7 +23,7 @@ def joined_processes(silence: float = SILENCE_SECONDS) -> Iterator[None]:
         silence: seconds without a sign of life after which a process counts as lost.
 
     Example:
-        >>> with joined_processes():
+        >>> with torchrun_group():
         ...     dist.is_initialized()  # this process is alone
         False
     """

@@ -39,7 +39,7 @@ from jlgcn.estimator.validation import (
     validated,
     warn_of_equal_rows,
 )
-from jlgcn.graphs import EdgeExplanation, EdgeList, SparseGraph, strongest_edges
+from jlgcn.graphs import EdgeExplanation, EdgeList, SparseGraph, top_edges
 from jlgcn.ops import SparseFeatures
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         label_distributions_: its probabilities, (n_samples, n_classes); they are not calibrated.
         history_: for each layer, the loss of labels that it had not learned from.
         choice_: what the labels chose.
-        model_: the fitted :class:`jlgcn.closed_form.ClosedFormJLGCN`.
+        model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`.
         scaler_: how features are scaled; `scaler_.kind` is what they were taken for.
         n_features_in_: number of features.
         feature_names_in_: their names, where X was a data frame.
@@ -258,8 +258,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def edges(
         self, layer: int = -1, *, top_k: int | None = None, threshold: float | None = None
     ) -> EdgeList:
-        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.strongest_edges`."""
-        return strongest_edges(self.graph_(layer), top_k=top_k, threshold=threshold)
+        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.top_edges`."""
+        return top_edges(self.graph_(layer), top_k=top_k, threshold=threshold)
 
     def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
         """Return what the learned distance of two rows of `fit` is made of.
@@ -275,7 +275,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return which neighbours moved the prediction of a row of `fit`.
 
         Scores are in the order of :attr:`classes_`. See
-        :meth:`jlgcn.closed_form.ClosedFormJLGCN.explain_node`.
+        :meth:`jlgcn.closed_form.ClosedFormModel.explain_node`.
         """
         check_is_fitted(self, "model_")
         return self.model_.explain_node(self._number(i))
@@ -283,7 +283,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
         """Return the rows of `fit` whose labels would tell most about all others, the best first.
 
-        See :meth:`jlgcn.closed_form.ClosedFormJLGCN.suggest_labels`.
+        See :meth:`jlgcn.closed_form.ClosedFormModel.suggest_labels`.
         """
         check_is_fitted(self, "model_")
         rows: NDArray[np.int64] = self.model_.suggest_labels(n).numpy()
@@ -300,7 +300,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order = added.argsort(descending=True, stable=True).tolist()
         return [(str(names[k]), float(added[k])) for k in order]
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder: numbers as safetensors, the rest as JSON.
 
         It holds the features of all rows of `fit`, which new rows are attached to.
@@ -321,8 +321,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_model(Path(folder), tensors, document)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
-        """Return the estimator that :meth:`save_pretrained` wrote; nothing in its files is run."""
+    def load(cls, folder: str | Path) -> Self:
+        """Return the estimator that :meth:`save` wrote; nothing in its files is run."""
         path = Path(folder)
         tensors, document = read_model(path)
         if document["estimator"] != cls.__name__:

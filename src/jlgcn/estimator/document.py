@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, whole, word
 from jlgcn._validation import check_finite
-from jlgcn.closed_form import ClosedFormJLGCN, ClosedFormLayer, ClosedFormOptions
+from jlgcn.closed_form import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
 from jlgcn.closed_form.candidates import Candidates, GraphChoice
 from jlgcn.closed_form.inputs import Inputs, num_blocks
 from jlgcn.closed_form.model import Control
@@ -192,7 +192,7 @@ def classes_from_document(document: dict[str, Any], num_rows: int) -> np.ndarray
     return np.array(values, dtype=np.dtype(dtype))
 
 
-def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def model_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return all that a fitted model is, as tensors and as JSON."""
     candidates = model.candidates
     tensors = {
@@ -232,7 +232,7 @@ def model_to_tensors(model: ClosedFormJLGCN) -> tuple[dict[str, Tensor], dict[st
     return tensors, document
 
 
-def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormJLGCN:
+def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormModel:
     """Return the fitted model of a document and tensors, which must be as the schema says."""
     choice = GraphChoice(**document["choice"])
     shapes = _shapes(document, choice, tensors)
@@ -279,7 +279,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         )
         for i, loss in enumerate(document["losses"])
     )
-    return ClosedFormJLGCN(
+    return ClosedFormModel(
         options=ClosedFormOptions(**document["options"]),
         choice=choice,
         candidates=Candidates(

@@ -87,8 +87,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return _read_once(folder)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
-                f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that "
-                "save_pretrained wrote"
+                f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that save wrote"
             ) from None
         except _UnreadableError:
             raise

@@ -312,7 +312,7 @@ def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | N
         raise ValueError(
             f"graph must be edges or a matrix, but it is {found}, which would become a matrix of "
             f"{num_nodes:,} × {num_nodes:,} numbers; keep the nearest neighbours of each row with "
-            "jlgcn.graphs.knn_graph(z, 20), or pass None: a graph is learned anyway"
+            "jlgcn.graphs.gaussian_knn_graph(z, 20), or pass None: a graph is learned anyway"
         )
     if found.has_no_edges:
         return None

@@ -3,12 +3,12 @@
 from jlgcn.graphs.attached import AttachedGraph, KernelRows, SparseRows, attach
 from jlgcn.graphs.convert import as_graph
 from jlgcn.graphs.dense import DenseGraph
-from jlgcn.graphs.diffusion import diffuse, num_steps
-from jlgcn.graphs.edge_list import EdgeList, strongest_edges
+from jlgcn.graphs.diffusion import chebyshev_steps, personalized_pagerank
+from jlgcn.graphs.edge_list import EdgeList, top_edges
 from jlgcn.graphs.explanation import EdgeExplanation
 from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
 from jlgcn.graphs.kernel import KernelGraph
-from jlgcn.graphs.sparse import SparseGraph, knn_graph
+from jlgcn.graphs.sparse import SparseGraph, gaussian_knn_graph
 
 __all__ = [
     "AttachedGraph",
@@ -24,8 +24,8 @@ __all__ = [
     "SumGraph",
     "as_graph",
     "attach",
-    "diffuse",
-    "knn_graph",
-    "num_steps",
-    "strongest_edges",
+    "chebyshev_steps",
+    "gaussian_knn_graph",
+    "personalized_pagerank",
+    "top_edges",
 ]

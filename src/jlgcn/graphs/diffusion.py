@@ -10,7 +10,7 @@ from torch import Tensor
 from jlgcn.graphs.graph import Graph
 
 
-def diffuse(
+def personalized_pagerank(
     graph: Graph,
     x: Tensor,  # (N, C)
     restart: float,
@@ -43,7 +43,7 @@ def diffuse(
     Example:
         >>> from jlgcn import SparseGraph
         >>> pair = SparseGraph(torch.tensor([[0, 1], [1, 0]])).normalized()
-        >>> diffuse(pair, torch.tensor([[1.0], [0.0]]), restart=0.5, tolerance=1e-6)
+        >>> personalized_pagerank(pair, torch.tensor([[1.0], [0.0]]), restart=0.5, tolerance=1e-6)
         tensor([[0.6667],
                 [0.3333]])
     """
@@ -65,13 +65,13 @@ def diffuse(
     return y
 
 
-def num_steps(restart: float, tolerance: float = 1e-3) -> int:
-    """Return how many products :func:`diffuse` takes.
+def chebyshev_steps(restart: float, tolerance: float = 1e-3) -> int:
+    """Return how many products :func:`personalized_pagerank` takes.
 
     Cost: none.
 
     Example:
-        >>> num_steps(0.01), num_steps(0.1)
+        >>> chebyshev_steps(0.01), chebyshev_steps(0.1)
         (54, 17)
     """
     if restart == 1:
@@ -84,7 +84,7 @@ def _solve(graph: Graph, b: Tensor, walk: float, tolerance: float) -> Tensor:
     """Return (I - walk·A)⁻¹ b, whose matrix has its eigenvalues within 1 ± walk."""
     before, y = torch.zeros_like(b), b
     weight = 1.0
-    for step in range(num_steps(1 - walk, tolerance)):
+    for step in range(chebyshev_steps(1 - walk, tolerance)):
         weight = 1 / (1 - walk**2 / 2) if step == 0 else 1 / (1 - walk**2 * weight / 4)
         new = (walk * (graph @ y)).add_(b)  # a product may be y itself, so it is not written to
         y, before = new.sub_(before).mul_(weight).add_(before), y

@@ -38,7 +38,7 @@ class EdgeList:
 
 
 @torch.no_grad()
-def strongest_edges(
+def top_edges(
     graph: Graph, *, top_k: int | None = None, threshold: float | None = None
 ) -> EdgeList:
     """Return the edges of a graph that matter, however many pairs it joins.
@@ -54,7 +54,7 @@ def strongest_edges(
     Example:
         >>> from jlgcn import KernelGraph
         >>> z = torch.tensor([[0.0], [0.1], [1.0], [9.0]])
-        >>> edges = strongest_edges(KernelGraph(z), threshold=0.5)
+        >>> edges = top_edges(KernelGraph(z), threshold=0.5)
         >>> edges.source, edges.target
         (tensor([0]), tensor([1]))
     """

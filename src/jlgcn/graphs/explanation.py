@@ -35,7 +35,7 @@ class EdgeExplanation:
         )
 
 
-def take_apart(
+def decompose_distance(
     first: Tensor,  # (in_channels,)
     second: Tensor,  # (in_channels,)
     metric: Tensor,  # (in_channels, rank)
@@ -64,7 +64,7 @@ def mean_contributions(
     metric: Tensor,  # (in_channels, rank)
     euclidean: float = 0.0,
 ) -> Tensor:  # (in_channels,)
-    """Return the mean over all pairs of what :func:`take_apart` finds for each feature."""
+    """Return the mean over all pairs of what :func:`decompose_distance` finds for each feature."""
     metric, num_nodes = metric.double(), x.shape[0]
     if isinstance(x, SparseFeatures):  # which centring would fill
         x = x.map(Tensor.double)

@@ -181,7 +181,7 @@ class SparseGraph(Graph):
         return type(self).from_pattern(self.pattern.to(weight.device), weight)
 
 
-def knn_graph(
+def gaussian_knn_graph(
     z: Tensor,  # (N, S)
     num_neighbors: int,
     graph: SparseGraph | None = None,
@@ -205,7 +205,7 @@ def knn_graph(
 
     Example:
         >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
-        >>> knn_graph(z, 1).edge_index
+        >>> gaussian_knn_graph(z, 1).edge_index
         tensor([[0, 0, 1, 1, 2, 2, 3, 3],
                 [0, 1, 0, 1, 2, 3, 2, 3]])
     """

@@ -34,8 +34,8 @@ def to_scipy(edges: EdgeList) -> scipy.sparse.csr_array:
     """Return the symmetric N × N matrix of edges, in compressed rows.
 
     Example:
-        >>> from jlgcn.graphs import SparseGraph, strongest_edges
-        >>> edges = strongest_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1)
+        >>> from jlgcn.graphs import SparseGraph, top_edges
+        >>> edges = top_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1)
         >>> to_scipy(edges).toarray()
         array([[0., 1.],
                [1., 0.]], dtype=float32)
@@ -50,8 +50,8 @@ def to_pyg(edges: EdgeList) -> Data:
     """Return a `Data` of PyTorch Geometric with `edge_index` and `edge_weight`, both directions.
 
     Example:
-        >>> from jlgcn.graphs import SparseGraph, strongest_edges
-        >>> to_pyg(strongest_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1))
+        >>> from jlgcn.graphs import SparseGraph, top_edges
+        >>> to_pyg(top_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1))
         Data(edge_index=[2, 2], edge_weight=[2], num_nodes=2)
     """
     pyg = require("torch_geometric.data", "pyg", "a Data of PyTorch Geometric")
@@ -67,8 +67,8 @@ def to_networkx(edges: EdgeList, ids: Sequence[Any] | None = None) -> Any:  # no
     """Return a `networkx.Graph` with edge attribute `weight`; nodes are named by `ids`.
 
     Example:
-        >>> from jlgcn.graphs import SparseGraph, strongest_edges
-        >>> edges = strongest_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1)
+        >>> from jlgcn.graphs import SparseGraph, top_edges
+        >>> edges = top_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1)
         >>> list(to_networkx(edges, ["ann", "bob"]).edges(data=True))
         [('ann', 'bob', {'weight': 1.0})]
     """

@@ -2,7 +2,7 @@
 
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.explain import explain_edge, feature_importance
-from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier, pad_graphs
+from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput, pad_graphs
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.models import JLGCN, JLGCNOutput
@@ -12,9 +12,9 @@ __all__ = [
     "JLGCN",
     "PRESETS",
     "GraphLearner",
-    "GraphOutput",
+    "GraphLevelJLGCN",
+    "GraphLevelOutput",
     "JLGCNConv",
-    "JLGCNGraphClassifier",
     "JLGCNOptions",
     "JLGCNOutput",
     "explain_edge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jlgcn.graphs.explanation import EdgeExplanation, mean_contributions, take_apart
+from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
 from jlgcn.nn.learner import GraphLearner
 
 
@@ -43,7 +43,7 @@ def explain_edge(
                 f"{name} must be the {learner.in_channels} features of one node, but its shape is "
                 f"{tuple(row.shape)}"
             )
-    return take_apart(first, second, learner.metric.weight.T)
+    return decompose_distance(first, second, learner.metric.weight.T)
 
 
 @torch.no_grad()

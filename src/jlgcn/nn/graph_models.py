@@ -23,7 +23,7 @@ from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 Pooling = Literal["max", "mean"]
 
 
-class GraphOutput(NamedTuple):
+class GraphLevelOutput(NamedTuple):
     """What the network makes of a batch of graphs.
 
     Attributes:
@@ -41,7 +41,7 @@ class GraphOutput(NamedTuple):
     graphs: list[Graph]
 
 
-class JLGCNGraphClassifier(nn.Module):
+class GraphLevelJLGCN(nn.Module):
     r"""Joint learning of graphs and features, for the classes of whole graphs.
 
     Sections 4.2 and 5.2 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
@@ -49,7 +49,7 @@ class JLGCNGraphClassifier(nn.Module):
     normalisation and leaky ReLU; pooling over the nodes; a fully connected head with dropout.
 
     A metric that begins with "median" takes its scale from the first call. Let that be one in
-    training mode, as :func:`jlgcn.training.fit_clouds` does: in evaluation, an untrained network's
+    training mode, as :func:`jlgcn.training.fit_graphs` does: in evaluation, an untrained network's
     batch normalisation changes nothing, and the features of later layers are far smaller.
 
     Args:
@@ -75,7 +75,7 @@ class JLGCNGraphClassifier(nn.Module):
     512 nodes, which are held, B·N above.
 
     Example:
-        >>> model = JLGCNGraphClassifier(3, 10, hidden_channels=(16, 32)).eval()
+        >>> model = GraphLevelJLGCN(3, 10, hidden_channels=(16, 32)).eval()
         >>> model(torch.randn(4, 100, 3)).logits.shape
         torch.Size([4, 10])
     """
@@ -143,7 +143,7 @@ class JLGCNGraphClassifier(nn.Module):
         graph: Any = None,  # noqa: ANN401
         batch: Tensor | None = None,  # (nodes of all graphs,), int64
         valid: Tensor | None = None,  # (B, N), bool
-    ) -> GraphOutput:
+    ) -> GraphLevelOutput:
         """Return logits, and the features and graphs of every layer.
 
         Args:
@@ -176,11 +176,11 @@ class JLGCNGraphClassifier(nn.Module):
                 learned_graphs.append(learned)
             x = leaky_relu(_over_nodes(norm, x, valid), self.negative_slope)
         pooled = _pooled(x, valid, self.pooling)
-        return GraphOutput(self.head(pooled), pooled, features, learned_graphs, graphs)
+        return GraphLevelOutput(self.head(pooled), pooled, features, learned_graphs, graphs)
 
     def regularizer(
         self,
-        output: GraphOutput,
+        output: GraphLevelOutput,
         *,
         probes: int | None = None,
         generator: torch.Generator | None = None,

@@ -20,7 +20,7 @@ from jlgcn.graphs import (
     KernelRows,
     SparseGraph,
     SparseRows,
-    knn_graph,
+    gaussian_knn_graph,
 )
 from jlgcn.graphs.regime import (
     MACHINE,
@@ -74,7 +74,7 @@ class GraphLearner(nn.Module):
         - returns a graph of shape (\*batch, N, N).
 
     Cost: N·in_channels·rank FLOP for the metric; the graph costs when it is used, see
-    :class:`jlgcn.KernelGraph` and :func:`jlgcn.knn_graph`.
+    :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph`.
 
     Example:
         >>> learner = GraphLearner(8, rank=4)
@@ -168,7 +168,9 @@ class GraphLearner(nn.Module):
             return DenseGraph(weight)
         if valid is not None:
             raise ValueError('padding needs an exact graph; set backend="exact" or "dense"')
-        return knn_graph(z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None)
+        return gaussian_knn_graph(
+            z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None
+        )
 
     def _attached(self, z: Tensor, graph: Graph) -> AttachedGraph:
         """Return the learned graph of the old nodes, with the new ones attached by their points."""

@@ -3,7 +3,7 @@
 from jlgcn.paper.baselines import GAT, GCN
 from jlgcn.paper.citation import load_planetoid, normalize_rows, subsample
 from jlgcn.paper.cloud_experiment import CloudExperiment
-from jlgcn.paper.corrupt import drop_edges, drop_labels, take_away
+from jlgcn.paper.corrupt import corrupt, drop_edges, drop_labels
 from jlgcn.paper.experiment import Experiment, run_seed, with_settings
 from jlgcn.paper.node_experiment import NodeExperiment
 from jlgcn.paper.page import write_report
@@ -22,6 +22,7 @@ __all__ = [
     "NodeExperiment",
     "Recipe",
     "Variant",
+    "corrupt",
     "drop_edges",
     "drop_labels",
     "experiment_key",
@@ -35,7 +36,6 @@ __all__ = [
     "subsample",
     "summarize",
     "summary_table",
-    "take_away",
     "with_settings",
     "write_report",
 ]

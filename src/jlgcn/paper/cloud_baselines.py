@@ -11,13 +11,13 @@ from torch.nn.functional import leaky_relu
 
 from jlgcn.graphs import DenseGraph
 from jlgcn.nn.batch_norm import BatchNorm
-from jlgcn.nn.graph_models import GraphOutput, JLGCNGraphClassifier
+from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput
 
 
 class KnnGCN(nn.Module):
     """The paper's baseline: its network for clouds on a fixed graph of nearest neighbours.
 
-    Everything but the graph is as in :class:`JLGCNGraphClassifier`, so what differs in accuracy
+    Everything but the graph is as in :class:`GraphLevelJLGCN`, so what differs in accuracy
     comes from learning it.
 
     Args:
@@ -46,13 +46,13 @@ class KnnGCN(nn.Module):
     ) -> None:
         super().__init__()
         self.num_neighbors = num_neighbors
-        self.network = JLGCNGraphClassifier(
+        self.network = GraphLevelJLGCN(
             in_channels, out_channels, hidden_channels, head_channels, num_learned=0
         )
 
-    def forward(self, x: Tensor) -> GraphOutput:
+    def forward(self, x: Tensor) -> GraphLevelOutput:
         """Return logits, and the features and graphs of every layer."""
-        output: GraphOutput = self.network(x, neighbor_graph(x, self.num_neighbors))
+        output: GraphLevelOutput = self.network(x, neighbor_graph(x, self.num_neighbors))
         return output
 
 
@@ -87,15 +87,15 @@ class PointNet(nn.Module):
             _layer(1024, 512), _layer(512, 256), nn.Dropout(dropout), nn.Linear(256, out_channels)
         )
 
-    def forward(self, x: Tensor) -> GraphOutput:
+    def forward(self, x: Tensor) -> GraphLevelOutput:
         """Return logits, and the features before and after the transforms."""
         turned = x @ self.input_transform(x)
         hidden = _each(self.before, turned)
         transform = self.feature_transform(hidden)
         pooled = _each(self.after, hidden @ transform).max(-2).values
-        return GraphOutput(self.head(pooled), pooled, [x, transform], [], [])
+        return GraphLevelOutput(self.head(pooled), pooled, [x, transform], [], [])
 
-    def regularizer(self, output: GraphOutput) -> Tensor:  # (B,)
+    def regularizer(self, output: GraphLevelOutput) -> Tensor:  # (B,)
         """Return how far each cloud's feature transform T is from a rotation, ‖I - T Tᵀ‖²."""
         transform = output.features[1]
         eye = torch.eye(transform.shape[-1], dtype=transform.dtype, device=transform.device)
@@ -144,14 +144,14 @@ class DGCNN(nn.Module):
             nn.Linear(256, out_channels),
         )
 
-    def forward(self, x: Tensor) -> GraphOutput:
+    def forward(self, x: Tensor) -> GraphLevelOutput:
         """Return logits, and the features of every layer."""
         features = [x]
         for conv in self.convs:
             features.append(conv(features[-1], neighbors(features[-1], self.num_neighbors)))
         hidden = _each(self.last, torch.cat(features[1:], -1))
         pooled = torch.cat([hidden.max(-2).values, hidden.mean(-2)], -1)
-        return GraphOutput(self.head(pooled), pooled, features, [], [])
+        return GraphLevelOutput(self.head(pooled), pooled, features, [], [])
 
 
 class EdgeConv(nn.Module):

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from jlgcn.nn import PRESETS, JLGCNGraphClassifier
+from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.nn.options import MetricInit
 from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet, neighbors
 from jlgcn.paper.experiment import Experiment, Fitted, Where
 from jlgcn.paper.point_clouds import load_clouds
-from jlgcn.training import CloudData, CloudTrainConfig, fit_clouds
+from jlgcn.training import CloudData, CloudTrainConfig, fit_graphs
 
 #: Shares of the points that are missing in the paper's robustness figure.
 POINTS_MISSING = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -54,7 +54,7 @@ class CloudExperiment(Experiment):
     def fit(self, seed: int, where: Where, data: CloudData | None = None) -> Fitted:
         """Train on the clouds of a folder."""
         clouds = load_clouds(self.dataset, where.root) if data is None else data
-        model, result = fit_clouds(
+        model, result = fit_graphs(
             lambda: make_model(self, clouds.num_classes),
             clouds,
             self.train,
@@ -70,7 +70,7 @@ class CloudExperiment(Experiment):
         names = clouds.class_names or tuple(str(i) for i in range(clouds.num_classes))
         files: dict[str, Any] = {"confusion": {"classes": list(names), "counts": confusion}}
         if self.keep_clouds > 0:
-            assert isinstance(model, JLGCNGraphClassifier)
+            assert isinstance(model, GraphLevelJLGCN)
             chosen = clouds.test[:: max(1, len(clouds.test) // self.keep_clouds)]
             points = clouds.points[chosen[: self.keep_clouds], : self.train.num_points]
             titles = [names[int(label)] for label in clouds.y[chosen]]
@@ -80,7 +80,7 @@ class CloudExperiment(Experiment):
 
 @torch.no_grad()
 def point_weights(
-    model: JLGCNGraphClassifier,
+    model: GraphLevelJLGCN,
     points: Tensor,  # (B, N, 3)
     titles: Sequence[str],
     num_neighbors: int,
@@ -120,7 +120,7 @@ def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:
             metric_init=experiment.metric_init,
             median_distance=experiment.median_distance,
         )
-        return JLGCNGraphClassifier(3, num_classes, rank=experiment.rank, options=options)
+        return GraphLevelJLGCN(3, num_classes, rank=experiment.rank, options=options)
     if experiment.model == "knn-gcn":
         return KnnGCN(3, num_classes, num_neighbors=experiment.num_neighbors)
     if experiment.model == "dgcnn":

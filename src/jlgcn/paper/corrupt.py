@@ -70,9 +70,7 @@ def drop_labels(
     return torch.cat(kept).sort().values if kept else train
 
 
-def take_away(
-    data: NodeData, *, edges_missing: float, labels_missing: float, seed: int
-) -> NodeData:
+def corrupt(data: NodeData, *, edges_missing: float, labels_missing: float, seed: int) -> NodeData:
     """Return the data without a share of their edges and of their training labels.
 
     Args:

@@ -13,9 +13,9 @@ from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import MetricInit, Preset
 from jlgcn.paper.citation import Planetoid, load_planetoid, normalize_rows, subsample
-from jlgcn.paper.corrupt import take_away
+from jlgcn.paper.corrupt import corrupt
 from jlgcn.paper.experiment import Experiment, Fitted, Protocol, Where
-from jlgcn.training import NodeData, TrainConfig, fit
+from jlgcn.training import NodeData, TrainConfig, fit_nodes
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class NodeExperiment(Experiment):
         """Train on the nodes of a citation network."""
         data = load(self, seed, where.root, download=where.download) if data is None else data
         x = normalize_rows(data.x)
-        model, result = fit(
+        model, result = fit_nodes(
             lambda: make_model(self, x.shape[1], data.num_classes),
             data,
             x,
@@ -101,7 +101,7 @@ def load(
     data = load_planetoid(experiment.dataset, root, download=download)
     if experiment.num_others is not None:
         data = subsample(data, experiment.num_others)
-    return take_away(
+    return corrupt(
         data,
         edges_missing=experiment.edges_missing,
         labels_missing=experiment.labels_missing,

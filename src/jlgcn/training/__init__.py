@@ -8,10 +8,10 @@ from jlgcn.training.cloud_data import (
     drop_points,
     unit_sphere,
 )
-from jlgcn.training.graphs import CloudTrainConfig, fit_clouds
+from jlgcn.training.graphs import CloudTrainConfig, fit_graphs
 from jlgcn.training.loop import FitResult
 from jlgcn.training.node_data import NodeData
-from jlgcn.training.nodes import TrainConfig, fit
+from jlgcn.training.nodes import TrainConfig, fit_nodes
 
 __all__ = [
     "CloudData",
@@ -22,8 +22,8 @@ __all__ = [
     "augment",
     "choose_points",
     "drop_points",
-    "fit",
-    "fit_clouds",
+    "fit_graphs",
+    "fit_nodes",
     "load_checkpoint",
     "save_checkpoint",
     "unit_sphere",

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from jlgcn._validation import check_finite, check_labels, check_shape, warn_of_absent_classes
 from jlgcn.distributed.collectives import is_distributed, mean_over_processes, process_group
-from jlgcn.nn import GraphOutput, JLGCNGraphClassifier
+from jlgcn.nn import GraphLevelJLGCN, GraphLevelOutput
 from jlgcn.training.cloud_data import CloudData, augment, choose_points, drop_points
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.training.loop import FitResult, Run, run_epochs
@@ -55,7 +55,7 @@ class CloudTrainConfig:
         return self.lr * self.lr_decay ** (epoch // self.lr_step)
 
 
-def fit_clouds(
+def fit_graphs(
     make_model: Callable[[], nn.Module],
     data: CloudData,
     config: CloudTrainConfig,
@@ -76,15 +76,15 @@ def fit_clouds(
 
     Args:
         make_model: returns the network, called after the seed is set; it is called with points,
-            (B, N, 3), and returns :class:`jlgcn.nn.GraphOutput`.
+            (B, N, 3), and returns :class:`jlgcn.nn.GraphLevelOutput`.
         data: clouds, classes and split.
         config: how to train.
         seed: of everything random.
         points_missing: shares of the points that are dropped from test clouds, after selection,
             to see what remains of the accuracy.
-        checkpoints: folder for checkpoints, see :func:`jlgcn.training.fit`.
+        checkpoints: folder for checkpoints, see :func:`jlgcn.training.fit_nodes`.
         checkpoint_seconds: time between two checkpoints.
-        deterministic: see :func:`jlgcn.training.fit`.
+        deterministic: see :func:`jlgcn.training.fit_nodes`.
         progress: show a bar, where there is a terminal.
         label: what the bar is called.
 
@@ -186,7 +186,7 @@ def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTra
         points = augment(points) if config.augments else points
         # Everybody draws the whole batch, so that random states stay the same, and takes a part.
         own = slice(rank, None, num_processes)
-        output: GraphOutput = network(points[own])
+        output: GraphLevelOutput = network(points[own])
         loss = cross_entropy(output.logits, data.y[clouds[own]], reduction="sum")
         if config.regularizer_weight > 0:
             penalty = _regularizer(run.model, output).sum()
@@ -210,12 +210,12 @@ def _validate(run: Run, data: CloudData, config: CloudTrainConfig) -> dict[str, 
     }
 
 
-def _regularizer(model: nn.Module, output: GraphOutput) -> Tensor:  # (B,)
-    regularizer: Callable[[GraphOutput], Tensor] | None = getattr(model, "regularizer", None)
+def _regularizer(model: nn.Module, output: GraphLevelOutput) -> Tensor:  # (B,)
+    regularizer: Callable[[GraphLevelOutput], Tensor] | None = getattr(model, "regularizer", None)
     if regularizer is None:
         raise ValueError(f"{type(model).__name__} has no regularizer; set regularizer_weight to 0")
     # The paper's is a sum over pairs of points.
-    num_pairs = output.features[0].shape[-2] ** 2 if isinstance(model, JLGCNGraphClassifier) else 1
+    num_pairs = output.features[0].shape[-2] ** 2 if isinstance(model, GraphLevelJLGCN) else 1
     return regularizer(output) / num_pairs
 
 

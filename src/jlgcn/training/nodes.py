@@ -48,7 +48,7 @@ class TrainConfig:
         return self.lr * self.lr_decay ** (epoch // self.lr_step)
 
 
-def fit(
+def fit_nodes(
     make_model: Callable[[], nn.Module],
     data: NodeData,
     x: Tensor | SparseFeatures,  # (N, in_channels)
