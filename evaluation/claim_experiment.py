@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from evaluation.claim_data import draws_by_seed, has_public_split, load_claim, load_sealed
 from evaluation.sealed_test import seal
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, fit_closed_form
+from jlgcn.closed_form.options import selected
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import SparseFeatures, nearest_neighbors, symmetric_pattern
 from jlgcn.paper import normalize_rows
@@ -42,9 +43,9 @@ DETERMINISTIC = ("best", "given only", "learned only", "plain knn", "logistic re
 
 _OPTIONS: dict[str, ClosedFormOptions] = {
     "best": ClosedFormOptions(),
-    "given only": ClosedFormOptions(num_layers=1, num_neighbors=20, learned_degree=0.0),
+    "given only": ClosedFormOptions(n_layers=1, n_neighbors=20, learned_degree=0.0),
     "learned only": ClosedFormOptions(),
-    "plain knn": ClosedFormOptions(num_layers=1),
+    "plain knn": ClosedFormOptions(n_layers=1),
     "random metric": ClosedFormOptions(control="random metric"),
     "shuffled graph": ClosedFormOptions(control="shuffled graph"),
 }
@@ -187,7 +188,9 @@ def _solve(data: NodeData, model: str) -> tuple[FitResult, Tensor]:
     x = scaled(data.x)
     has_graph = model != "learned only" and data.edge_index.shape[1] > 0
     graph = data.graph() if has_graph else None
-    found = fit_closed_form(x, graph, data.y, data.train, data.val, options=_OPTIONS[model])
+    found = fit_closed_form(
+        x, data.y, graph, train=data.train, val=data.val, options=_OPTIONS[model]
+    )
     predicted = found.logits.argmax(-1)
     result = FitResult(
         best_epoch=0,
@@ -197,7 +200,7 @@ def _solve(data: NodeData, model: str) -> tuple[FitResult, Tensor]:
         peak_bytes=peak_bytes(),
         parameter_sha256=state_hash({"weight": found.weight, "metric": found.layers[-1].metric}),
         history=[],
-        measured={"chosen": asdict(found.choice)},
+        measured={"chosen": selected(found.options)},
     )
     return result, predicted
 

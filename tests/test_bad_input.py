@@ -71,7 +71,7 @@ def network(x: Tensor = T, graph: Any = None, **options: Any) -> Tensor:  # noqa
 
 
 def solved(y: Tensor, train: Tensor) -> Tensor:
-    return fit_closed_form(T, None, y, train).logits
+    return fit_closed_form(T, y, train=train).logits
 
 
 def trained(**changes: Any) -> Tensor:  # noqa: ANN401
@@ -466,7 +466,7 @@ CASES = [
         "more than there is memory for",
         "R",
         [
-            Try("fit", huge(10**4, learn), "GiB of memory are free; num_components=64"),
+            Try("fit", huge(10**4, learn), "GiB of memory are free; n_components=64"),
             Try(
                 "predict",
                 huge(10**2, lambda: new_rows(scipy.sparse.csr_matrix(X))),

@@ -49,12 +49,12 @@ CLAIMS = (
     "given/pubmed",
 )
 STEPS = {
-    "before": ClosedFormOptions(inputs="leveled", kernel_decay=0.0, num_components=256),
-    "temperature": ClosedFormOptions(inputs="leveled", kernel_decay=0.0, num_components=256),
-    "inputs": ClosedFormOptions(kernel_decay=0.0, num_components=256),
-    "kernel": ClosedFormOptions(num_components=256),
-    "512": ClosedFormOptions(num_components=512),
-    "1024": ClosedFormOptions(num_components=1024),
+    "before": ClosedFormOptions(inputs="degree", kernel_gamma=0.0, n_components=256),
+    "temperature": ClosedFormOptions(inputs="degree", kernel_gamma=0.0, n_components=256),
+    "inputs": ClosedFormOptions(kernel_gamma=0.0, n_components=256),
+    "kernel": ClosedFormOptions(n_components=256),
+    "512": ClosedFormOptions(n_components=512),
+    "1024": ClosedFormOptions(n_components=1024),
 }
 ONE_TEMPERATURE = (8.0,)
 
@@ -65,7 +65,7 @@ def accuracy(data: NodeData, step: str) -> float:
     choices = ONE_TEMPERATURE if step == "before" else heads.TEMPERATURES
     with patch.object(heads, "TEMPERATURES", choices):
         model = fit_closed_form(
-            scaled(data.x), graph, data.y, data.train, data.val, options=STEPS[step]
+            scaled(data.x), data.y, graph, train=data.train, val=data.val, options=STEPS[step]
         )
     is_right = model.logits[data.test].argmax(-1) == data.y[data.test]
     return round(float(is_right.double().mean()), 4)

@@ -43,11 +43,11 @@ KINDS = {
 WEIGHTED = (("given", "pubmed"), ("nograph", "pubmed"))
 POWERS = (1.0, 0.5)
 SPACE = {
-    "num_layers": (2, 3, 4, 6),
-    "num_candidates": (50, 100, 200),
+    "n_layers": (2, 3, 4, 6),
+    "n_candidates": (50, 100, 200),
     "metric_weight": (0.05, 0.1, 0.2, 0.5, 1.0),
     "restart": (0.005, 0.01, 0.02, 0.05, 0.1),
-    "num_components": (128, 256, 512),
+    "n_components": (128, 256, 512),
     "component_power": (0.5, 0.75, 1.0),
 }
 
@@ -55,7 +55,7 @@ SPACE = {
 def accuracy(data: NodeData, x: torch.Tensor | SparseFeatures, options: ClosedFormOptions) -> float:
     """Return the accuracy on validation nodes, which choose nothing here: labels left out do."""
     graph = data.graph() if data.edge_index.shape[1] else None
-    model = fit_closed_form(x, graph, data.y, data.train, options=options)
+    model = fit_closed_form(x, data.y, graph, train=data.train, options=options)
     return float((model.logits[data.val].argmax(-1) == data.y[data.val]).float().mean())
 
 

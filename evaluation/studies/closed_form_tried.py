@@ -42,7 +42,7 @@ CLAIMS = (
     ("tables", "wine"),
     ("tables", "cancer"),
 )
-OPTIONS = ClosedFormOptions(inputs="leveled", kernel_decay=0.0, num_components=256)
+OPTIONS = ClosedFormOptions(inputs="degree", kernel_gamma=0.0, n_components=256)
 CONFIDENT = 0.9
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernel, over the median squared distance
@@ -110,17 +110,17 @@ def attempt(data: NodeData) -> dict[str, float]:
     def accuracy(scores: Tensor) -> float:
         return float((scores[data.test].argmax(-1) == data.y[data.test]).double().mean())
 
-    model = fit_closed_form(x, graph, data.y, data.train, data.val, options=OPTIONS)
+    model = fit_closed_form(x, data.y, graph, train=data.train, val=data.val, options=OPTIONS)
     found = {
         "as it is": accuracy(model.logits),
         "kernel": accuracy(by_kernel(model, data)),
         "smoothed": accuracy(smoothed(model, data)),
     }
     classes, nodes = with_own_labels(model, data)
-    again = fit_closed_form(x, graph, classes, nodes, data.val, options=OPTIONS)
+    again = fit_closed_form(x, classes, graph, train=nodes, val=data.val, options=OPTIONS)
     found["own labels"] = accuracy(again.logits)
     nodes = torch.cat([data.train, data.val])
-    again = fit_closed_form(x, graph, data.y, nodes, options=OPTIONS)
+    again = fit_closed_form(x, data.y, graph, train=nodes, options=OPTIONS)
     found["all labels"] = accuracy(again.logits)
     return found
 

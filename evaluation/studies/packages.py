@@ -86,7 +86,7 @@ def explained_edges(problem: Problem, num: int) -> list[dict[str, object]]:
     parts of the same program are alike surprises nobody.
     """
     model = fit_jlgcn(problem)
-    graph = model.graph_()
+    graph = model.learned_graph()
     depends = {frozenset(pair) for pair in problem.all_edges.T.tolist()}
     found: list[dict[str, object]] = []
     for i in np.random.default_rng(0).permutation(len(problem.y)).tolist():

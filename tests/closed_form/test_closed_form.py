@@ -19,14 +19,14 @@ from jlgcn.closed_form import (
     heads,
 )
 from jlgcn.closed_form.active import select_queries
-from jlgcn.closed_form.candidates import Candidates, GraphChoice
-from jlgcn.closed_form.inputs import Inputs
+from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
+from jlgcn.closed_form.options import Inputs, SelectedOptions
 from jlgcn.ops import SparseFeatures
 from tests.brute import F64, largest_difference
 from tests.real_data import DATA, needs_data
 
-FIXED = ClosedFormOptions(num_neighbors=5, learned_degree=2.0, given_decay=0.5, tolerance=1e-6)
+FIXED = ClosedFormOptions(n_neighbors=5, learned_degree=2.0, given_decay=0.5, tolerance=1e-6)
 
 
 def blobs(num_nodes: int = 90, distance: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,7 +50,7 @@ def accuracy(model: ClosedFormModel, y: torch.Tensor) -> float:
 
 def test_the_learned_graph_is_the_papers_kernel_under_both_metrics() -> None:
     x, y = blobs()
-    model = fit_closed_form(x, None, y, torch.arange(15), options=FIXED)
+    model = fit_closed_form(x, y, train=torch.arange(15), options=FIXED)
     for layer in model.layers:
         row, col = layer.learned.edge_index
         difference = x[row] - x[col]
@@ -64,7 +64,7 @@ def test_the_learned_graph_is_the_papers_kernel_under_both_metrics() -> None:
 
 def test_the_metric_grows_where_features_tell_classes_apart() -> None:
     x, y = blobs(300)
-    model = fit_closed_form(x, None, y, torch.arange(60), options=FIXED)
+    model = fit_closed_form(x, y, train=torch.arange(60), options=FIXED)
     strength = model.layers[-1].metric.norm(dim=-1)
     assert float(strength[:2].min()) > 3 * float(strength[2:].max())
 
@@ -75,7 +75,10 @@ def test_given_edges_are_added_and_lose_weight_with_distance() -> None:
     candidates = Candidates.find(x, 20, graph)
     metric = torch.randn(6, 3)
     for decay in (0.0, 0.5):
-        learned, scale, total = candidates.join(metric, GraphChoice(5, 2.0, decay, 0.01))
+        options: SelectedOptions = ClosedFormOptions(
+            n_neighbors=5, learned_degree=2.0, given_decay=decay
+        )
+        learned, scale, total = candidates.join(metric, options)
         assert float(learned.weight.sum()) * scale / len(x) == pytest.approx(2.0, rel=1e-5)
         difference = x.unsqueeze(1) - x
         distance = difference.square().sum(-1) / candidates.unit
@@ -88,8 +91,8 @@ def test_given_edges_are_added_and_lose_weight_with_distance() -> None:
 def test_few_labels_are_enough_for_clusters_and_a_graph_adds_to_them() -> None:
     x, y = blobs(150, distance=2.0)
     train = torch.arange(9)
-    alone = fit_closed_form(x, None, y, train)
-    joined = fit_closed_form(x, edges_within(y, 400), y, train)
+    alone = fit_closed_form(x, y, train=train)
+    joined = fit_closed_form(x, y, edges_within(y, 400), train=train)
     assert accuracy(alone, y) > 0.6
     assert accuracy(joined, y) > max(0.95, accuracy(alone, y))
 
@@ -101,11 +104,11 @@ def test_labels_find_out_that_a_graph_is_wrong() -> None:
         torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
     )
     # No way around the graph: a long walk, and a classifier that sees nothing else.
-    options = ClosedFormOptions(restart=0.05, inputs="leveled", kernel_decay=0.0)
-    model = fit_closed_form(x, wrong, y, torch.arange(60), options=options)
-    assert model.choice.given_decay > 0
+    options = ClosedFormOptions(restart=0.05, inputs="degree", kernel_gamma=0.0)
+    model = fit_closed_form(x, y, wrong, train=torch.arange(60), options=options)
+    assert model.options.given_decay > 0
     trusting = fit_closed_form(
-        x, wrong, y, torch.arange(60), options=replace(options, given_decay=0.0)
+        x, y, wrong, train=torch.arange(60), options=replace(options, given_decay=0.0)
     )
     assert accuracy(model, y) > accuracy(trusting, y)
 
@@ -155,26 +158,26 @@ def test_few_labels_left_out_must_be_sure_of_a_better_setting() -> None:
 
 def test_one_label_a_class_is_enough_for_clusters() -> None:
     x, y = blobs(150, distance=8.0)
-    model = fit_closed_form(x, None, y, torch.arange(3))
+    model = fit_closed_form(x, y, train=torch.arange(3))
     assert accuracy(model, y) > 0.95
 
 
-@pytest.mark.parametrize("kernel_decay", [0.0, 1.0])
+@pytest.mark.parametrize("kernel_gamma", [0.0, 1.0])
 @pytest.mark.parametrize("inputs", get_args(Inputs))
 def test_new_nodes_that_equal_old_ones_are_classified_as_they_are(
-    inputs: Inputs, kernel_decay: float
+    inputs: Inputs, kernel_gamma: float
 ) -> None:
     x, y = blobs(200)
     graph = edges_within(y, 300)
-    options = ClosedFormOptions(inputs=inputs, kernel_decay=kernel_decay)
-    model = fit_closed_form(x, graph, y, torch.arange(30), options=options)
+    options = ClosedFormOptions(inputs=inputs, kernel_gamma=kernel_gamma)
+    model = fit_closed_form(x, y, graph, train=torch.arange(30), options=options)
     got = model.predict(x[:50], graph.edge_index[:, graph.edge_index[0] < 50])
     assert float((got.argmax(-1) == model.logits[:50].argmax(-1)).float().mean()) > 0.95
 
 
 def test_new_nodes_are_classified_each_by_itself() -> None:
     x, y = blobs(200)
-    model = fit_closed_form(x, edges_within(y, 300), y, torch.arange(30))
+    model = fit_closed_form(x, y, edges_within(y, 300), train=torch.arange(30))
     new, y_new = blobs(60)
     assert float((model.predict(new).argmax(-1) == y_new).float().mean()) > 0.8
     one_by_one = torch.cat([model.predict(row.unsqueeze(0)) for row in new[:5]])
@@ -185,17 +188,17 @@ def test_a_classifier_sees_rows_without_their_degree_or_without_their_length() -
     x, y = blobs()
     graph = edges_within(y, 100)
     for inputs in get_args(Inputs):
-        options = replace(FIXED, inputs=inputs, kernel_decay=0.0)
-        model = fit_closed_form(x, graph, y, torch.arange(15), options=options)
+        options = replace(FIXED, inputs=inputs, kernel_gamma=0.0)
+        model = fit_closed_form(x, y, graph, train=torch.arange(15), options=options)
         own = x @ model.projection
-        units = [functional.normalize(part) for part in (model.spread, own, graph.matmul(own))]
+        units = [functional.normalize(part) for part in (model.diffused, own, graph.matmul(own))]
         expected = {
-            "leveled": model.spread / model.graph.degree().sqrt().unsqueeze(-1),
+            "degree": model.diffused / model.graph.degree().sqrt().unsqueeze(-1),
             "unit": units[0],
-            "unit with own": torch.cat(units[:2], dim=-1),
-            "unit with own and neighbors": torch.cat(units, dim=-1),
+            "unit+own": torch.cat(units[:2], dim=-1),
+            "unit+own+neighbors": torch.cat(units, dim=-1),
         }[inputs]
-        assert model.choice.inputs == inputs
+        assert model.options.inputs == inputs
         assert largest_difference(model.inputs(), expected) < 1e-6
         assert largest_difference(model.inputs() @ model.weight + model.bias, model.logits) < 1e-4
         assert len(model.weight) == expected.shape[1]
@@ -208,14 +211,14 @@ def test_labels_let_a_classifier_see_own_features_where_neighbours_are_unlike() 
     wrong = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=300)
     # A walk that no choice of the labels makes short enough, on given edges alone.
     options = ClosedFormOptions(
-        num_layers=1, num_neighbors=5, learned_degree=0.0, given_decay=0.0, restart=0.05
+        n_layers=1, n_neighbors=5, learned_degree=0.0, given_decay=0.0, restart=0.05
     )
     train, val = torch.arange(60), torch.arange(60, 120)
-    model = fit_closed_form(x, wrong, y, train, val, options=options)
-    assert model.choice.inputs.startswith("unit with own")
-    leveled = replace(options, inputs="leveled")
+    model = fit_closed_form(x, y, wrong, train=train, val=val, options=options)
+    assert model.options.inputs.startswith("unit+own")
+    leveled = replace(options, inputs="degree")
     assert accuracy(model, y) > accuracy(
-        fit_closed_form(x, wrong, y, train, val, options=leveled), y
+        fit_closed_form(x, y, wrong, train=train, val=val, options=leveled), y
     )
 
 
@@ -229,11 +232,13 @@ def test_labels_take_a_kernel_where_no_plane_tells_classes_apart() -> None:
         torch.cat([torch.stack([row, col]), torch.stack([col, row])], -1).unique(dim=1)
     )
     # One circle around another, and only given edges, which say nothing.
-    options = ClosedFormOptions(num_layers=1, learned_degree=0.0, inputs="leveled", restart=0.8)
+    options = ClosedFormOptions(n_layers=1, learned_degree=0.0, inputs="degree", restart=0.8)
     train, val = torch.arange(100), torch.arange(100, 200)
-    model = fit_closed_form(x, wrong, y, train, val, options=options)
-    assert model.choice.kernel_decay > 0
-    linear = fit_closed_form(x, wrong, y, train, val, options=replace(options, kernel_decay=0.0))
+    model = fit_closed_form(x, y, wrong, train=train, val=val, options=options)
+    assert model.options.kernel_gamma > 0
+    linear = fit_closed_form(
+        x, y, wrong, train=train, val=val, options=replace(options, kernel_gamma=0.0)
+    )
     assert accuracy(model, y) > accuracy(linear, y) + 0.1
 
 
@@ -266,18 +271,18 @@ def test_inner_products_of_compared_inputs_are_those_of_the_kernel(
 
 def test_neighbours_of_given_edges_are_no_inputs_without_a_graph() -> None:
     x, y = blobs()
-    options = ClosedFormOptions(inputs="unit with own and neighbors")
-    with pytest.raises(ValueError, match="ask for a graph; pass one"):
-        fit_closed_form(x, None, y, torch.arange(15), options=options)
+    options = ClosedFormOptions(inputs="unit+own+neighbors")
+    with pytest.raises(ValueError, match="needs a graph; pass one"):
+        fit_closed_form(x, y, train=torch.arange(15), options=options)
 
 
 def test_sparse_and_dense_features_give_the_same() -> None:
     x, y = blobs()
     words = x.clamp(min=0)
-    options = ClosedFormOptions(num_neighbors=5)
-    dense = fit_closed_form(words, None, y, torch.arange(15), options=options)
+    options = ClosedFormOptions(n_neighbors=5)
+    dense = fit_closed_form(words, y, train=torch.arange(15), options=options)
     sparse_x = SparseFeatures.from_dense(words)
-    sparse = fit_closed_form(sparse_x, None, y, torch.arange(15), options=options)
+    sparse = fit_closed_form(sparse_x, y, train=torch.arange(15), options=options)
     assert largest_difference(dense.logits, sparse.logits) < 1e-2
     assert (
         largest_difference(
@@ -289,21 +294,21 @@ def test_sparse_and_dense_features_give_the_same() -> None:
 
 def test_equal_rows_rows_without_words_and_two_nodes_are_no_trouble() -> None:
     y = torch.tensor([0, 1] * 10)
-    same = fit_closed_form(torch.ones(20, 3), None, y, torch.arange(4))
+    same = fit_closed_form(torch.ones(20, 3), y, train=torch.arange(4))
     assert same.logits.isfinite().all()
     words = torch.zeros(20, 30)
     words[:15, :5] = torch.rand(15, 5)
-    model = fit_closed_form(SparseFeatures.from_dense(words), None, y, torch.arange(4))
+    model = fit_closed_form(SparseFeatures.from_dense(words), y, train=torch.arange(4))
     assert model.logits.isfinite().all()
     assert not model.layers[-1].learned.rows(torch.arange(15, 20)).any()
-    two = fit_closed_form(torch.tensor([[0.0], [1.0]]), None, torch.tensor([0, 1]), torch.arange(2))
+    two = fit_closed_form(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), train=torch.arange(2))
     assert two.logits.isfinite().all()
 
 
 def test_every_layer_keeps_its_graph_and_only_the_first_has_no_metric() -> None:
     x, y = blobs()
-    options = ClosedFormOptions(num_layers=3, num_neighbors=5)
-    first, *others = fit_closed_form(x, None, y, torch.arange(12), options=options).layers
+    options = ClosedFormOptions(n_layers=3, n_neighbors=5)
+    first, *others = fit_closed_form(x, y, train=torch.arange(12), options=options).layers
     assert isinstance(first, ClosedFormLayer)
     assert not bool(first.metric.any())
     assert len(others) == 2
@@ -315,7 +320,7 @@ def test_features_vary_under_a_random_metric_as_much_as_under_a_learned_one() ->
     x = torch.cat([5 * x, torch.randn(len(x), 30)], dim=1)  # classes differ in few directions
     variances = []
     for options in (ClosedFormOptions(), ClosedFormOptions(control="random metric")):
-        model = fit_closed_form(x, None, y, torch.arange(0, 90, 10), options=options)
+        model = fit_closed_form(x, y, train=torch.arange(0, 90, 10), options=options)
         z = x @ model.layers[-1].metric
         variances.append(float((z - z.mean(0)).square().sum(-1).mean()))
     assert variances == pytest.approx([ClosedFormOptions().metric_weight] * 2, rel=1e-4)
@@ -324,7 +329,7 @@ def test_features_vary_under_a_random_metric_as_much_as_under_a_learned_one() ->
 def test_it_is_the_same_every_time() -> None:
     x, y = blobs()
     graph = edges_within(y, 50)
-    first, second = (fit_closed_form(x, graph, y, torch.arange(9)) for _ in range(2))
+    first, second = (fit_closed_form(x, y, graph, train=torch.arange(9)) for _ in range(2))
     assert torch.equal(first.logits, second.logits)
     assert repr(first) == "ClosedFormModel(90 nodes, 3 classes, 3 layers)"
 
@@ -334,11 +339,11 @@ def test_features_spread_some_at_a_time_are_those_spread_at_once(
 ) -> None:
     x, y = blobs()
     x, graph = x.to(F64), edges_within(y, 50).to(dtype=F64)
-    at_once = fit_closed_form(x, graph, y, torch.arange(15), options=FIXED)
-    monkeypatch.setattr("jlgcn.closed_form.fit._NUM_SPREAD_AT_A_TIME", 4)  # four, then two
-    in_parts = fit_closed_form(x, graph, y, torch.arange(15), options=FIXED)
-    assert in_parts.spread.shape == (90, 6)
-    assert largest_difference(in_parts.spread, at_once.spread) < 1e-12
+    at_once = fit_closed_form(x, y, graph, train=torch.arange(15), options=FIXED)
+    monkeypatch.setattr("jlgcn.closed_form.layer._DIFFUSED_COLUMNS", 4)  # four, then two
+    in_parts = fit_closed_form(x, y, graph, train=torch.arange(15), options=FIXED)
+    assert in_parts.diffused.shape == (90, 6)
+    assert largest_difference(in_parts.diffused, at_once.diffused) < 1e-12
 
 
 def test_directions_that_do_not_fit_are_refused_before_they_are_looked_for(
@@ -352,7 +357,7 @@ def test_directions_that_do_not_fit_are_refused_before_they_are_looked_for(
     with pytest.raises(
         ValueError, match=r"1,100 nodes of 100,000 features needs 2\.5 GiB but 1\.0"
     ):
-        fit_closed_form(x, None, y, torch.arange(9))
+        fit_closed_form(x, y, train=torch.arange(9))
 
 
 @pytest.mark.nightly
@@ -360,7 +365,7 @@ def test_directions_that_do_not_fit_are_refused_before_they_are_looked_for(
 def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() -> None:
     data = load_claim("nograph", "cora", seed=0, root=DATA, develops=True)
     x = FeatureScaler.fit(data.x)(data.x)
-    model = fit_closed_form(x, None, data.y, data.train, data.val)
+    model = fit_closed_form(x, data.y, train=data.train, val=data.val)
     first, last = (
         float((model.layers[i].logits[data.val].argmax(-1) == data.y[data.val]).float().mean())
         for i in (0, -1)
@@ -370,18 +375,18 @@ def test_on_cora_the_learned_metric_is_worth_points_where_there_is_no_graph() ->
 
 
 @pytest.mark.parametrize("inputs", get_args(Inputs))
-@pytest.mark.parametrize("kernel_decay", [0.0, 1.0])
+@pytest.mark.parametrize("kernel_gamma", [0.0, 1.0])
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_a_nodes_scores_are_the_sum_of_itself_and_its_neighbours(
-    decay: float, kernel_decay: float, inputs: Inputs
+    decay: float, kernel_gamma: float, inputs: Inputs
 ) -> None:
     x, y = blobs()
     x = x.double()
     graph = edges_within(y, 100).to(dtype=F64)
     options = replace(
-        FIXED, given_decay=decay, inputs=inputs, kernel_decay=kernel_decay, tolerance=1e-12
+        FIXED, given_decay=decay, inputs=inputs, kernel_gamma=kernel_gamma, tolerance=1e-12
     )
-    model = fit_closed_form(x, graph, y, torch.arange(15), options=options)
+    model = fit_closed_form(x, y, graph, train=torch.arange(15), options=options)
     centred = model.logits - model.logits.mean(-1, keepdim=True)
     joined, given = model.graph.to_dense(), graph.to_dense()
     for node in (0, 40, 89):
@@ -403,15 +408,15 @@ def test_without_a_neighbour_over_an_edge_its_part_is_gone() -> None:
     """The equation again, solved by hand: scores without node j's term miss just that term."""
     x, y = blobs(30)
     x = x.double()
-    options = replace(FIXED, inputs="leveled", kernel_decay=0.0, tolerance=1e-12)
-    model = fit_closed_form(x, None, y, torch.arange(15), options=options)
+    options = replace(FIXED, inputs="degree", kernel_gamma=0.0, tolerance=1e-12)
+    model = fit_closed_form(x, y, train=torch.arange(15), options=options)
     found = model.explain_node(20)
     total, degree = model.graph.to_dense(), model.graph.degree()
     classifier = model.weight - model.weight.mean(-1, keepdim=True)
-    walk = 1 - model.choice.restart
+    walk = 1 - model.options.restart
     for place, neighbor in enumerate(found.neighbors.tolist()):
         step = walk * total[20, neighbor] / (degree[20] * degree[neighbor]).sqrt()
-        spread = step * model.spread[neighbor] / (1 - walk / degree[20])
+        spread = step * model.diffused[neighbor] / (1 - walk / degree[20])
         expected = spread / degree[20].sqrt() @ classifier
         assert largest_difference(found.learned[place], expected) < 1e-12
     assert not found.given.any()

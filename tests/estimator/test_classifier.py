@@ -276,7 +276,7 @@ def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
     model = JLGCNClassifier().fit(x, few)
     edges = model.edges(top_k=3)
     i, j, weight = int(edges.source[0]), int(edges.target[0]), float(edges.weight[0])
-    assert float(model.graph_().rows(torch.tensor([i]))[0, j]) == pytest.approx(weight)
+    assert float(model.learned_graph().rows(torch.tensor([i]))[0, j]) == pytest.approx(weight)
     explained = model.explain_edge(i, j)
     assert explained.weight == pytest.approx(weight, rel=1e-6)
     assert float(explained.features.sum()) == pytest.approx(explained.squared_distance, rel=1e-9)
@@ -295,7 +295,7 @@ def test_the_neighbours_behind_a_prediction_and_the_labels_that_would_help() -> 
         found = model.explain_node(row)
         assert model.classes_[int(found.scores.argmax())] == model.transduction_[row]
         assert not found.given.any()
-        assert len(found.neighbors) >= model.choice_.num_neighbors
+        assert len(found.neighbors) >= model.best_params_["n_neighbors"]
     with pytest.raises(ValueError, match="rows are numbered 0 to 177, but one is -1"):
         model.explain_node(-1)
     suggested = model.suggest_labels(4)
@@ -329,12 +329,12 @@ def test_what_cannot_be_fitted_says_why() -> None:
         model.fit(x, few, np.ones((90, 90)) - np.eye(90))
     with pytest.raises(ValueError, match="kind must be one of"):
         JLGCNClassifier(scaler="image").fit(x, few)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="num_layers must be at least 1, but it is 0"):
+    with pytest.raises(ValueError, match="n_layers must be at least 1, but it is 0"):
         JLGCNClassifier(n_layers=0).fit(x, few)
     with pytest.raises(ValueError, match=r"learned_degree must not be negative, but it is -1"):
         JLGCNClassifier(learned_degree=-1.0).fit(x, few)
     with pytest.raises(NotFittedError):
-        model.graph_()
+        model.learned_graph()
     model.fit(x, few)
     with pytest.raises(ValueError, match=r"edges must have the shape \(2, edges\)"):
         model.predict(x[:2], np.zeros((3, 2)))
@@ -346,7 +346,7 @@ def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture
     x, _, few = wine()
     with caplog.at_level(logging.INFO, "jlgcn.estimator"):
         JLGCNClassifier(verbose=True).fit(x, few)
-    assert "labels chose GraphChoice" in caplog.text
+    assert "selected {'n_neighbors'" in caplog.text
     assert "features were scaled by FeatureScaler(table, 13 features)" in caplog.text
 
 

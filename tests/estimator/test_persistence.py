@@ -115,9 +115,9 @@ def test_a_kernels_landmarks_are_kept() -> None:
     row = torch.arange(177)
     pairs = torch.stack([row, row + 1])
     graph = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=178)
-    options = ClosedFormOptions(inputs="unit with own and neighbors", kernel_decay=1.0)
+    options = ClosedFormOptions(inputs="unit+own+neighbors", kernel_gamma=1.0)
     labels, train = torch.from_numpy(y), torch.arange(0, 178, 10)
-    model = fit_closed_form(features, graph, labels, train, options=options)
+    model = fit_closed_form(features, labels, graph, train=train, options=options)
     tensors, document = model_to_tensors(model)
     tensors |= {"scaler/shift": features[0], "scaler/scale": features[0]}
     loaded = model_from_tensors(tensors, document)
@@ -129,7 +129,7 @@ def test_a_kernels_landmarks_are_kept() -> None:
     with pytest.raises(ValueError, match="the classifier has"):
         model_from_tensors(tensors | {"landmarks": tensors["landmarks"][:, 1:]}, document)
     given = {name: t for name, t in tensors.items() if not name.startswith("given")}
-    with pytest.raises(ValueError, match="ask for a given graph, but there is none"):
+    with pytest.raises(ValueError, match="needs a given graph, but there is none"):
         model_from_tensors(given, document)
 
 
@@ -177,16 +177,16 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is no document of a model", "[]")
     refuses("is no document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this version reads 4; use the version", edited(schema=99))
+    refuses("written in schema 99 but this version reads 5; use the version", edited(schema=99))
     refuses("sha256 is no hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
     refuses("holds no JLGCNClassifier but a 'Other'", edited(estimator="Other"))
-    refuses("lacks fields, or has unknown ones: 'begin'", within("choice", begin=1))
-    refuses("choice.inputs must be one of", within("choice", inputs="all"))
+    refuses("lacks fields, or has unknown ones: 'begin'", within("options", begin=1))
+    refuses("options.inputs must be one of", within("options", inputs="all"))
     for restart in (0, -1, 2, float("nan"), "0.5", True, None):
-        refuses("choice.restart must be a number above 0", within("choice", restart=restart))
-    refuses("num_neighbors must be a whole number from 1", within("choice", num_neighbors="<b>5"))
+        refuses("options.restart must be a number above 0", within("options", restart=restart))
+    refuses("n_neighbors must be a whole number from 1", within("options", n_neighbors="<b>5"))
     refuses("unit must be a number above 0", edited(unit=float("inf")))
     refuses(r"losses\[0\] must be a number from 0", edited(losses=[[1]]))
     refuses("it has no layer", edited(losses=[]))

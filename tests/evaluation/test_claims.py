@@ -199,7 +199,7 @@ def test_development_reads_no_sealed_label_and_counts_nothing(tmp_path: Path) ->
 def test_the_notes_of_a_claim_say_how_many_candidates_validation_compares(
     monkeypatch: pytest.MonkeyPatch, has_graph: bool
 ) -> None:
-    num_calls = {"fit": 0, "heads": 0}
+    num_calls = {"selection": 0, "heads": 0}
     for name in num_calls:
         module = importlib.import_module(f"jlgcn.closed_form.{name}")
 
@@ -210,9 +210,9 @@ def test_the_notes_of_a_claim_say_how_many_candidates_validation_compares(
         monkeypatch.setattr(module, "is_better", count)
     data = small_data(60)
     graph = data.graph() if has_graph else None
-    options = ClosedFormOptions(num_layers=1)
-    fit_closed_form(data.x, graph, data.y, data.train, data.val, options=options)
-    num_candidates = num_calls["fit"]
+    options = ClosedFormOptions(n_layers=1)
+    fit_closed_form(data.x, data.y, graph, train=data.train, val=data.val, options=options)
+    num_candidates = num_calls["selection"]
     # Of each classifier that is fitted, every pair but the first is compared: those of all
     # candidates, of both starts, and the one that is kept.
     num_pairs = num_calls["heads"] / (num_candidates + 3) + 1

@@ -192,7 +192,7 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
     for index, (name, content) in enumerate(model.items()):
         files[name] = (load_model, _with_tensors(folder / f"model-{index}", content))
     for name, text in {
-        "a path out of the folder": json.dumps({"schema": 4, "sha256": "../../../etc/passwd"}),
+        "a path out of the folder": json.dumps({"schema": 5, "sha256": "../../../etc/passwd"}),
         "a million brackets": "[" * 1_000_000,
         "two million empty lists": "[" + "[]," * 2_000_000 + "[]]",
     }.items():

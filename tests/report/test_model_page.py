@@ -134,7 +134,10 @@ def test_the_head_says_what_was_learned(page: str, model: JLGCNClassifier) -> No
     text = Page(page).text
     for fact in ("rows 178", "features 13", "classes 3", "labelled rows 40", "given edges 85"):
         assert fact in text
-    assert f"neighbours of a row {model.choice_.num_neighbors} the labels chose it" in text
+    assert (
+        f"neighbours of a row {model.best_params_['n_neighbors']} selected by cross-validation"
+        in text
+    )
     assert " ".join(f"{entry['loss']:.3f}" for entry in model.history_) in text
 
 
@@ -259,7 +262,7 @@ def test_features_are_those_of_the_estimator(page: str, model: JLGCNClassifier) 
 def test_edges_are_explained_as_the_estimator_does(page: str, model: JLGCNClassifier) -> None:
     view, names = Page(page).view, wine()[2]
     edge = view["edge"]
-    learned = model.graph_().to_dense()
+    learned = model.learned_graph().to_dense()
     for place in range(0, len(edge["first"]), 29):
         i, j = edge["first"][place], edge["second"][place]
         found = model.explain_edge(i, j)
@@ -365,7 +368,9 @@ def test_markup_in_any_string_of_a_model_is_shown_as_text(tmp_path: Path) -> Non
     names = np.array([refresh, form, HOSTILE, ""], dtype=object)
     model = JLGCNClassifier(n_layers=1).fit(x, names[few])
     neighbors: Any = refresh + form + HOSTILE
-    model.choice_ = replace(model.choice_, num_neighbors=neighbors)
+    model.model_ = replace(
+        model.model_, options=replace(model.model_.options, n_neighbors=neighbors)
+    )
     ids = [f"{text}{i}" for i in range(60) for text in names[:3]][:178]
     features = [f"{text}{k}" for k in range(5) for text in names[:3]][:13]
     path = tmp_path / "page.html"

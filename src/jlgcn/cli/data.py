@@ -79,8 +79,8 @@ def fit(
     typer.echo(
         f"{len(found.ids):,} rows, {len(found.feature_names):,} features (scaled as "
         f"{model.scaler_.kind}), {len(model.model_.train):,} labels of {len(model.classes_)} "
-        f"classes; each row is joined with its {model.choice_.num_neighbors} nearest. Written to "
-        f"{out}."
+        f"classes; each row is joined with its {model.best_params_['n_neighbors']} nearest. "
+        f"Written to {out}."
     )
     typer.echo(
         f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '

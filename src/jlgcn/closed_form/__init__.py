@@ -1,8 +1,9 @@
-"""The closed form: metric, graph and classes in turn, by linear algebra instead of gradients."""
+"""The closed form: metric, graph and classifier in turn, by linear algebra, not gradients."""
 
 from jlgcn.closed_form.explain import NodeExplanation
 from jlgcn.closed_form.fit import fit_closed_form
-from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
+from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
+from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import FeatureScaler
 
 __all__ = [

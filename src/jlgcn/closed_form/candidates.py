@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jlgcn.closed_form.inputs import Inputs, check_inputs
+from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import Pattern, SparseFeatures, nearest_neighbors, pair_distances, symmetric_pattern
 
@@ -19,32 +19,6 @@ _UNIT_NEIGHBORS = 20
 
 # Differences that are held at a time where candidates are compared under a metric.
 _CHUNK_ENTRIES = 2**22
-
-
-@dataclass(frozen=True)
-class GraphChoice:
-    """How a learned graph is made of candidates, joined with a given one, walked on, and read.
-
-    Attributes:
-        num_neighbors: heaviest candidates that a node is joined with.
-        learned_degree: mean degree of the learned graph, where a given edge and a node's weight
-            with itself are 1.
-        given_decay: ρ; a given edge is multiplied by exp(-ρ d²), with d² the learned distance of
-            its ends. 0 trusts all given edges alike.
-        restart: α of the random walk that spreads features over both.
-        inputs: what the classifier sees of a node.
-        kernel_decay: how fast the kernel of its inputs falls; 0 for a linear classifier.
-    """
-
-    num_neighbors: int
-    learned_degree: float
-    given_decay: float
-    restart: float
-    inputs: Inputs = "leveled"
-    kernel_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_inputs(self.inputs)
 
 
 class JoinedGraph(NamedTuple):
@@ -96,17 +70,19 @@ class Candidates:
             given_distance = pair_distances(x, given.pattern.row, given.pattern.col) / unit
         return cls(x, unit, index, distance / unit, given, given_distance)
 
-    def join(self, metric: Tensor, choice: GraphChoice, order: Tensor | None = None) -> JoinedGraph:
+    def join(
+        self, metric: Tensor, options: SelectedOptions, order: Tensor | None = None
+    ) -> JoinedGraph:
         """Return the graphs under a metric, (in_channels, rank).
 
         Args:
             metric: R.
-            choice: how to join.
+            options: how to build the graph.
             order: the node whose place in the learned graph each takes, (N,); None for its own.
         """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
-        row, col, weight = _choose(self.index, self._learned_distance(z), choice.num_neighbors)
+        row, col, weight = _choose(self.index, self._learned_distance(z), options.n_neighbors)
         if order is not None:
             row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
@@ -114,10 +90,10 @@ class Candidates:
         entries[pattern.find(row, col)] = weight
         entries = torch.maximum(entries, entries[pattern.reverse])
         total = float(entries.sum())
-        scale = choice.learned_degree * num_nodes / total if total > 0 else 1.0
+        scale = options.learned_degree * num_nodes / total if total > 0 else 1.0
         parts = [(pattern, scale * entries)]
         if self.given is not None:
-            parts.append((self.given.pattern, self._given_weight(z, choice.given_decay)))
+            parts.append((self.given.pattern, self._given_weight(z, options.given_decay)))
         learned = SparseGraph.from_pattern(pattern, entries)
         return JoinedGraph(learned, scale, _sum_with_loops(parts, num_nodes))
 
@@ -125,7 +101,7 @@ class Candidates:
         self,
         x: Features,  # (M, in_channels)
         metric: Tensor,
-        choice: GraphChoice,
+        options: SelectedOptions,
         scale: float,
         edges: Tensor | None,  # (2, E), int64
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
@@ -135,13 +111,13 @@ class Candidates:
         row = torch.arange(len(new)).repeat_interleave(index.shape[1])
         added = pair_distances(new, row, index.flatten().clamp(min=0), old)
         distance = distance / self.unit + added.view(index.shape)
-        row, col, weight = _choose(index, distance, choice.num_neighbors)
+        row, col, weight = _choose(index, distance, options.n_neighbors)
         weight = scale * weight
         if edges is not None:
             known = pair_distances(x, edges[0], edges[1], self.x) / self.unit
             known = known + pair_distances(new, edges[0], edges[1], old)
             row, col = torch.cat([row, edges[0]]), torch.cat([col, edges[1]])
-            weight = torch.cat([weight, (-choice.given_decay * known).exp()])
+            weight = torch.cat([weight, (-options.given_decay * known).exp()])
         return row, col, weight
 
     def weighted_given(self, metric: Tensor, decay: float) -> SparseGraph | None:

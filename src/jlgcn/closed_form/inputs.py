@@ -1,66 +1,58 @@
-"""What a classifier sees of nodes: features after they were spread, and before."""
+"""Input features of the classifier: diffused, own and neighbours' features, normalised."""
 
 from __future__ import annotations
-
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-#: What a classifier sees of a node, see :class:`jlgcn.closed_form.ClosedFormOptions`.
-Inputs = Literal["leveled", "unit", "unit with own", "unit with own and neighbors"]
+from jlgcn.closed_form.options import Inputs
 
-# Rows that are shorter are not made longer than 1 by division.
+# Lower bound of a norm, so that rows of zeros stay zero.
 SHORTEST = 1e-30
 
 
-def check_inputs(inputs: str) -> None:
-    """Refuse what is no kind of a classifier's inputs."""
-    if inputs not in get_args(Inputs):
-        choices = ", ".join(get_args(Inputs))
-        raise ValueError(f"inputs must be one of {choices}, but it is {inputs!r}")
-
-
 def num_blocks(kind: Inputs) -> int:
-    """Return how many rows of features a node's inputs are made of."""
-    return {"unit with own": 2, "unit with own and neighbors": 3}.get(kind, 1)
+    """Return the number of concatenated feature blocks."""
+    return {"unit+own": 2, "unit+own+neighbors": 3}.get(kind, 1)
 
 
-def inputs_of(
+def classifier_inputs(
     kind: Inputs,
-    spread: Tensor,  # (N, num_components)
+    diffused: Tensor,  # (N, n_components)
     degree: Tensor,  # (N,)
-    own: Tensor | None = None,  # (N, num_components)
-    neighbors: Tensor | None = None,  # (N, num_components)
-) -> Tensor:  # (N, num_blocks · num_components)
-    """Return what a classifier sees of nodes, see :class:`ClosedFormOptions`.
+    own: Tensor | None = None,  # (N, n_components)
+    neighbors: Tensor | None = None,  # (N, n_components)
+) -> Tensor:  # (N, num_blocks · n_components)
+    """Return the input features of the classifier, see :class:`ClosedFormOptions`.
 
-    Far from their start, all walks tell the same of a node: the square root of its degree. So this
-    is taken away, by itself or with the length of the whole row.
+    Long walks converge to the stationary distribution, proportional to √degree. We divide it out,
+    by itself ("degree") or with the norm of the whole row ("unit").
 
     Args:
-        kind: of inputs.
-        spread: features after they were spread.
-        degree: of the graph they were spread over.
-        own: features before; None where they are not seen.
-        neighbors: sums of these over given edges; None where they are not seen.
+        kind: which blocks, and how they are normalised.
+        diffused: diffused features.
+        degree: degrees of the graph they were diffused over.
+        own: the nodes' own features; None where `kind` does not need them.
+        neighbors: sums of these over given edges; None where `kind` does not need them.
     """
-    if kind == "leveled":
-        return spread / degree.sqrt().unsqueeze(-1)
-    blocks = [block for block in (spread, own, neighbors)[: num_blocks(kind)] if block is not None]
+    if kind == "degree":
+        return diffused / degree.sqrt().unsqueeze(-1)
+    blocks = [
+        block for block in (diffused, own, neighbors)[: num_blocks(kind)] if block is not None
+    ]
     widths = [block.shape[-1] for block in blocks]
-    inputs = spread.new_empty(*spread.shape[:-1], sum(widths))
+    inputs = diffused.new_empty(*diffused.shape[:-1], sum(widths))
     for place, block in zip(inputs.split(widths, dim=-1), blocks, strict=True):
-        torch.div(block, length_of(block), out=place)  # not in a place of its own, and then copied
+        torch.div(block, length_of(block), out=place)  # in place, without a copy of the block
     return inputs
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Return rows of length 1; rows of zeros stay so."""
+    """Return rows of unit norm; rows of zeros stay zero."""
     return x / length_of(x)
 
 
 def length_of(x: Tensor) -> Tensor:  # (..., 1)
-    """Return the lengths of rows, to divide by."""
+    """Return the norms of rows, bounded away from 0 to divide by."""
     length: Tensor = x.norm(dim=-1, keepdim=True)
     return length.clamp(min=SHORTEST)

@@ -29,29 +29,29 @@ _PLACES, _SHARES = (1 + _NODES) / 2, _SHARES / 2
 class Landmarks:
     r"""Inputs compared with those of labelled nodes, for classes that no plane tells apart.
 
-    .. math:: \phi(u) = k(u)^\top V \Lambda^{-1/2}, \qquad k_l(u) = \exp(-\rho \|u - p_l\|^2)
+    .. math:: \phi(u) = k(u)^\top V \Lambda^{-1/2}, \qquad k_l(u) = \exp(-\gamma \|u - p_l\|^2)
 
     with VΛVᵀ the kernel among the landmarks p. A ridge regression on φ is one with the kernel: the
     same as on all labelled nodes if they are all landmarks.
 
     Attributes:
         points: p, (L, in_channels).
-        decay: ρ.
+        gamma: γ.
         whitening: of the kernel, (L, rank).
     """
 
     points: Tensor
-    decay: float
+    gamma: float
     whitening: Tensor
 
     @classmethod
-    def place(cls, inputs: Tensor, train: Tensor, decay: float) -> Landmarks:
+    def place(cls, inputs: Tensor, train: Tensor, gamma: float) -> Landmarks:
         """Place landmarks on labelled nodes, evenly over their list where they are many.
 
         Args:
             inputs: of all nodes, (N, in_channels).
             train: the labelled nodes, (M,).
-            decay: ρ, in units of the mean squared distance of landmarks.
+            gamma: γ, in units of the inverse mean squared distance of landmarks.
 
         Cost: L³ FLOP, with L the least of M and 512.
         """
@@ -59,16 +59,16 @@ class Landmarks:
         places = torch.arange(count) * len(train) // count
         points = inputs[train[places]]
         distance = _squared_distance(points.double(), points.double())
-        decay = decay / float(distance.mean().clamp(min=SHORTEST))
-        values, vectors = torch.linalg.eigh((-decay * distance).exp())
+        gamma = gamma / float(distance.mean().clamp(min=SHORTEST))
+        values, vectors = torch.linalg.eigh((-gamma * distance).exp())
         is_kept = values > _MIN_VARIANCE * values[-1]
         whitening = vectors[:, is_kept] * values[is_kept].rsqrt()
-        return cls(points, decay, whitening.to(inputs.dtype))
+        return cls(points, gamma, whitening.to(inputs.dtype))
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return φ of rows, (N, rank). Cost: 2·N·L·(in_channels + rank) FLOP."""
         compared = [
-            _squared_distance(rows, self.points).mul_(-self.decay).exp_() @ self.whitening
+            _squared_distance(rows, self.points).mul_(-self.gamma).exp_() @ self.whitening
             for rows in inputs.split(_NUM_COMPARED_AT_A_TIME)
         ]
         return torch.cat(compared)
@@ -89,10 +89,10 @@ class Landmarks:
         """
         points, weight = self.points.double(), (self.whitening @ weight).double()
         rows = _PLACES.unsqueeze(-1) * row.double()
-        kernel = (-self.decay * _squared_distance(rows, points)).exp() * _SHARES.unsqueeze(-1)
+        kernel = (-self.gamma * _squared_distance(rows, points)).exp() * _SHARES.unsqueeze(-1)
         here = row.double().unsqueeze(-1) * ((_PLACES @ kernel) @ weight)
         there = (points * kernel.sum(0).unsqueeze(-1)).mT @ weight
-        return (2 * self.decay * (there - here)).to(row.dtype)
+        return (2 * self.gamma * (there - here)).to(row.dtype)
 
 
 def _squared_distance(x: Tensor, points: Tensor) -> Tensor:  # (N, L)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from jlgcn._errors import OneClassWarning
 from jlgcn._memory import check_memory
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation, fit_closed_form
+from jlgcn.closed_form.options import selected
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.estimator.document import (
     TableNames,
@@ -45,7 +46,8 @@ from jlgcn.ops import SparseFeatures
 logger = logging.getLogger(__name__)
 
 
-class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(kw_only=True, repr=False, eq=False)
+class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # type: ignore[misc]
     r"""Classifies the rows of a table from a few labels, and learns the graph that joins them.
 
     Features, classes and a graph are learned in turn
@@ -62,29 +64,24 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     loss: features are diffused by personalized PageRank and classified by ridge (or Nyström kernel
     ridge) regression, and the metric is self-trained on the predicted classes.
 
+    Hyperparameters are those of :class:`jlgcn.closed_form.ClosedFormOptions`. `n_neighbors`,
+    `learned_degree`, `given_decay`, `restart`, `inputs` and `kernel_gamma` are selected by
+    leave-one-out log-loss where they are None. In addition:
+
     Args:
-        n_layers: graphs that are learned one after another; the first by the features alone.
-        n_neighbors: rows that a row is joined with; None lets the labels choose.
-        learned_degree: how much all learned edges of a row weigh, on average, where a given edge
-            weighs 1; None lets the labels choose.
-        given_decay: how fast a given edge loses weight with the learned distance of its ends; 0
-            trusts all edges alike, None lets the labels choose.
-        metric_weight: how much the learned metric counts beside the Euclidean one.
-        restart: how near to itself a row looks; 1 would be itself alone, None lets the labels
-            choose.
-        n_components: directions of the features that are used.
-        scaler: "words" for counts and weights of words, "table" for measurements of different
-            units, "embeddings" for vectors of an encoder, SVD or PCA, "none" for other features
-            that are scaled already; "auto" tells the first three apart, see
-            :meth:`jlgcn.closed_form.FeatureScaler.fit`, and `scaler_` says which it took.
-        verbose: log what was chosen and found.
+        scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature scaling.
+            "words" is tf-idf for counts of words, "table" standardises columns of different units,
+            "embeddings" scales rows to unit norm for vectors of an encoder, SVD or PCA, "none"
+            leaves features as they are. "auto" tells the first three apart, see
+            :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
+        verbose (bool, default False): log selected hyperparameters and losses.
 
     Attributes:
         classes_: the classes.
         transduction_: class of every row of `fit`, labelled or not.
         label_distributions_: its probabilities, (n_samples, n_classes); they are not calibrated.
         history_: for each layer, the loss of labels that it had not learned from.
-        choice_: what the labels chose.
+        best_params_: the selected hyperparameters, by name.
         model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`.
         scaler_: how features are scaled; `scaler_.kind` is what they were taken for.
         n_features_in_: number of features.
@@ -105,28 +102,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
     """
 
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        n_neighbors: int | None = None,
-        learned_degree: float | None = None,
-        given_decay: float | None = None,
-        metric_weight: float = 0.1,
-        restart: float | None = None,
-        n_components: int = 1024,
-        scaler: Kind = "auto",
-        verbose: bool = False,
-    ) -> None:
-        self.n_layers = n_layers
-        self.n_neighbors = n_neighbors
-        self.learned_degree = learned_degree
-        self.given_decay = given_decay
-        self.metric_weight = metric_weight
-        self.restart = restart
-        self.n_components = n_components
-        self.scaler = scaler
-        self.verbose = verbose
+    scaler: Kind = "auto"
+    verbose: bool = False
 
     def fit(self, X: ArrayLike, y: ArrayLike, graph: Any = None) -> Self:  # noqa: ANN401, N803
         """Learn from all rows and the labels of some.
@@ -161,28 +138,24 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_scaled(scaled, x)
         warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
-        self.model_ = fit_closed_form(scaled, given, classes, train, options=self._options())
+        self.model_ = fit_closed_form(
+            scaled, classes, given, train=train, options=self.closed_form_options()
+        )
         self.table_: TableNames | None = None
         self._describe()
         if self.verbose:
             logger.info("features were scaled by %r", self.scaler_)
-            logger.info("labels chose %s; loss by layer %s", self.choice_, self.history_)
+            logger.info("selected %s; loss by layer %s", self.best_params_, self.history_)
         return self
 
-    def _options(self) -> ClosedFormOptions:
-        return ClosedFormOptions(
-            num_layers=self.n_layers,
-            num_neighbors=self.n_neighbors,
-            learned_degree=self.learned_degree,
-            given_decay=self.given_decay,
-            metric_weight=self.metric_weight,
-            restart=self.restart,
-            num_components=self.n_components,
-        )
+    def closed_form_options(self) -> ClosedFormOptions:
+        """Return the hyperparameters, without those of the estimator alone; None is selected."""
+        names = [field.name for field in fields(ClosedFormOptions)]
+        return ClosedFormOptions(**{name: getattr(self, name) for name in names})
 
     def _describe(self) -> None:
         """Set what follows from the fitted model."""
-        self.choice_ = self.model_.choice
+        self.best_params_ = selected(self.model_.options)
         self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
         self.label_distributions_ = probabilities(self.model_.logits)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
@@ -249,7 +222,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         score = accuracy_score(labels.values[known], predicted[known], sample_weight=weight)
         return float(score)
 
-    def graph_(self, layer: int = -1) -> SparseGraph:
+    def learned_graph(self, layer: int = -1) -> SparseGraph:
         """Return the graph that a layer learned, without given edges."""
         check_is_fitted(self, "model_")
         graph: SparseGraph = self.model_.layers[layer].learned
@@ -259,7 +232,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, layer: int = -1, *, top_k: int | None = None, threshold: float | None = None
     ) -> EdgeList:
         """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.top_edges`."""
-        return top_edges(self.graph_(layer), top_k=top_k, threshold=threshold)
+        return top_edges(self.learned_graph(layer), top_k=top_k, threshold=threshold)
 
     def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
         """Return what the learned distance of two rows of `fit` is made of.

@@ -17,20 +17,12 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from tqdm import tqdm
 
 from jlgcn._stats import mean_and_interval
-from jlgcn.closed_form import ClosedFormOptions
 from jlgcn.estimator.classifier import JLGCNClassifier
 from jlgcn.estimator.validation import read_labels
 from jlgcn.ops import SparseFeatures
 
 #: Fewest labels of a class: one to learn from and one to be asked for.
 _MIN_LABELS = 2
-
-
-class _ShuffledClassifier(JLGCNClassifier):
-    """The estimator with its learned graphs' places given to other rows."""
-
-    def _options(self) -> ClosedFormOptions:
-        return replace(super()._options(), control="shuffled graph")
 
 
 @dataclass(frozen=True)
@@ -186,7 +178,7 @@ def _predictions(
     learned = clone(base)
     yield "learned graph", predicted(learned, None)
     yield "no metric", predicted(clone(base).set_params(n_layers=1))
-    yield "shuffled graph", predicted(_ShuffledClassifier(**base.get_params()))
+    yield "shuffled graph", predicted(clone(base).set_params(control="shuffled graph"))
     scaled = learned.model_.candidates.x
     x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.numpy()
     regression = LogisticRegression(max_iter=2000).fit(x[is_shown], labels[is_shown])

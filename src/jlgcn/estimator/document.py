@@ -13,15 +13,15 @@ from torch import Tensor
 from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, whole, word
 from jlgcn._validation import check_finite
 from jlgcn.closed_form import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
-from jlgcn.closed_form.candidates import Candidates, GraphChoice
-from jlgcn.closed_form.inputs import Inputs, num_blocks
-from jlgcn.closed_form.model import Control
+from jlgcn.closed_form.candidates import Candidates
+from jlgcn.closed_form.inputs import num_blocks
 from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.closed_form.options import SELECTED, Control, Inputs, SelectedOptions
 from jlgcn.closed_form.scaling import KINDS
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import SparseFeatures, symmetric_pattern
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,22 @@ _MAX_CLASS_NAME_BYTES = 100 * 2**20
 _MANY = 10**9
 _COUNT = whole(1, _MANY)
 _AMOUNT = real(0, 1e300)
-_RESTART = real(0, 1, above=True)
 _NAME = text(100_000)
-_INPUTS = word(*get_args(Inputs))
+_OPTIONS: dict[str, Check] = {
+    "n_layers": whole(1, 1000),
+    "n_neighbors": _COUNT,
+    "learned_degree": _AMOUNT,
+    "given_decay": _AMOUNT,
+    "n_candidates": _COUNT,
+    "metric_weight": _AMOUNT,
+    "restart": real(0, 1, above=True),
+    "inputs": word(*get_args(Inputs)),
+    "kernel_gamma": _AMOUNT,
+    "n_components": _COUNT,
+    "component_power": real(-100, 100),
+    "tolerance": real(0, 1, above=True),
+    "control": word(*get_args(Control)),
+}
 
 
 def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
@@ -66,50 +79,16 @@ def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
 SCHEMA: dict[str, Check] = {
     "schema": whole(SCHEMA_VERSION, SCHEMA_VERSION),
     "sha256": text(64),
-    "options": record(
-        {
-            "num_layers": whole(1, 1000),
-            "num_neighbors": maybe(_COUNT),
-            "learned_degree": maybe(_AMOUNT),
-            "given_decay": maybe(_AMOUNT),
-            "num_candidates": _COUNT,
-            "metric_weight": _AMOUNT,
-            "restart": maybe(_RESTART),
-            "inputs": maybe(_INPUTS),
-            "kernel_decay": maybe(_AMOUNT),
-            "num_components": _COUNT,
-            "component_power": real(-100, 100),
-            "tolerance": real(0, 1, above=True),
-            "control": word(*get_args(Control)),
-        }
-    ),
-    "choice": record(
-        {
-            "num_neighbors": _COUNT,
-            "learned_degree": _AMOUNT,
-            "given_decay": _AMOUNT,
-            "restart": _RESTART,
-            "inputs": _INPUTS,
-            "kernel_decay": _AMOUNT,
-        }
-    ),
+    "options": record(_OPTIONS),
     "unit": real(0, 1e300, above=True),
     "learned_scale": _AMOUNT,
     "losses": list_of(_AMOUNT, 1000),
-    "landmark_decay": _AMOUNT,
+    "landmark_gamma": _AMOUNT,
     "estimator": text(200),
     "parameters": record(
-        {
-            "n_layers": whole(1, 1000),
-            "n_neighbors": maybe(_COUNT),
-            "learned_degree": maybe(_AMOUNT),
-            "given_decay": maybe(_AMOUNT),
-            "metric_weight": _AMOUNT,
-            "restart": maybe(_RESTART),
-            "n_components": _COUNT,
-            "scaler": word(*KINDS),
-            "verbose": flag,
-        }
+        _OPTIONS
+        | {name: maybe(_OPTIONS[name]) for name in SELECTED}
+        | {"scaler": word(*KINDS), "verbose": flag}
     ),
     "classes": record(
         {
@@ -148,7 +127,7 @@ _SHAPES: dict[str, tuple[str, ...]] = {
     "index": ("N", "K"),
     "distance": ("N", "K"),
     "projection": ("F", "D"),
-    "spread": ("N", "D"),
+    "diffused": ("N", "D"),
     "weight": ("I", "C"),
     "bias": ("C",),
     "train": ("M",),
@@ -199,7 +178,7 @@ def model_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[st
         "index": candidates.index,
         "distance": candidates.distance,
         "projection": model.projection,
-        "spread": model.spread,
+        "diffused": model.diffused,
         "weight": model.weight,
         "bias": model.bias,
         "train": model.train,
@@ -223,23 +202,22 @@ def model_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[st
         tensors |= _graph_to_tensors(f"learned/{index}", layer.learned)
     document = {
         "options": asdict(model.options),
-        "choice": asdict(model.choice),
         "unit": candidates.unit,
         "learned_scale": model.learned_scale,
         "losses": [layer.loss for layer in model.layers],
-        "landmark_decay": 0.0 if model.landmarks is None else model.landmarks.decay,
+        "landmark_gamma": 0.0 if model.landmarks is None else model.landmarks.gamma,
     }
     return tensors, document
 
 
 def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormModel:
     """Return the fitted model of a document and tensors, which must be as the schema says."""
-    choice = GraphChoice(**document["choice"])
-    shapes = _shapes(document, choice, tensors)
+    options: SelectedOptions = ClosedFormOptions(**document["options"])
+    shapes = _shapes(document, options, tensors)
     sizes = _check_tensors(tensors, shapes)
     num_nodes, num_features, num_classes = sizes["N"], sizes["F"], sizes["C"]
-    num_inputs = sizes["D"] * num_blocks(choice.inputs)
-    found = sizes["P"] if choice.kernel_decay > 0 else sizes["I"]
+    num_inputs = sizes["D"] * num_blocks(options.inputs)
+    found = sizes["P"] if options.kernel_gamma > 0 else sizes["I"]
     if found != num_inputs:
         raise ValueError(f"the classifier has {found} inputs, not {num_inputs}")
     _check_range("index", tensors["index"], -1, num_nodes)
@@ -261,15 +239,15 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
     given = None
     if "given/row" in tensors:
         given = _graph(tensors, "given", num_nodes)
-    elif choice.inputs == "unit with own and neighbors":
-        raise ValueError(f"inputs {choice.inputs!r} ask for a given graph, but there is none")
+    elif options.inputs == "unit+own+neighbors":
+        raise ValueError(f"inputs={options.inputs!r} needs a given graph, but there is none")
     graph = _graph(tensors, "graph", num_nodes)
     if not bool((graph.degree() > 0).all()):
         raise ValueError("a node of graph has no edge, not even one to itself")
     landmarks = None
-    if choice.kernel_decay > 0:
-        decay = float(document["landmark_decay"])
-        landmarks = Landmarks(tensors["landmarks"], decay, tensors["whitening"])
+    if options.kernel_gamma > 0:
+        gamma = float(document["landmark_gamma"])
+        landmarks = Landmarks(tensors["landmarks"], gamma, tensors["whitening"])
     layers = tuple(
         ClosedFormLayer(
             tensors[f"metric/{i}"],
@@ -280,8 +258,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         for i, loss in enumerate(document["losses"])
     )
     return ClosedFormModel(
-        options=ClosedFormOptions(**document["options"]),
-        choice=choice,
+        options=options,
         candidates=Candidates(
             x,
             float(document["unit"]),
@@ -294,7 +271,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         graph=graph,
         learned_scale=float(document["learned_scale"]),
         projection=tensors["projection"],
-        spread=tensors["spread"],
+        diffused=tensors["diffused"],
         landmarks=landmarks,
         weight=tensors["weight"],
         bias=tensors["bias"],
@@ -304,7 +281,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
 
 
 def _shapes(
-    document: dict[str, Any], choice: GraphChoice, tensors: dict[str, Tensor]
+    document: dict[str, Any], options: SelectedOptions, tensors: dict[str, Tensor]
 ) -> dict[str, tuple[str, ...]]:
     """Return the tensors that there must be, and their shapes."""
     shapes = dict(_SHAPES)
@@ -316,7 +293,7 @@ def _shapes(
     if "given/row" in tensors:
         graphs.append("given")
         shapes["given_distance"] = ("E given",)
-    if choice.kernel_decay > 0:
+    if options.kernel_gamma > 0:
         shapes |= {"landmarks": ("L", "P"), "whitening": ("L", "I")}
     if not document["losses"]:
         raise ValueError("it has no layer")
@@ -335,9 +312,9 @@ def _check_tensors(
     if tensors.keys() != shapes.keys():
         names = ", ".join(sorted(tensors.keys() ^ shapes.keys())[:5])
         raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
-    dtype = tensors["spread"].dtype
+    dtype = tensors["diffused"].dtype
     if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"spread must be float32 or float64, but it is {dtype}")
+        raise ValueError(f"diffused must be float32 or float64, but it is {dtype}")
     sizes: dict[str, int] = {}
     for name, letters in shapes.items():
         tensor = tensors[name]

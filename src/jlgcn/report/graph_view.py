@@ -118,7 +118,7 @@ def learned_and_given(
     """Return the last learned graph, and what the labels left of the given one; no self-loops."""
     fitted = model.model_
     metric, learned = fitted.layers[-1].metric, _as_scipy(fitted.layers[-1].learned)
-    given = fitted.candidates.weighted_given(metric, fitted.choice.given_decay)
+    given = fitted.candidates.weighted_given(metric, fitted.options.given_decay)
     return learned, scipy.sparse.csr_array(learned.shape) if given is None else _as_scipy(given)
 
 
@@ -189,7 +189,7 @@ def _start(model: JLGCNClassifier, rows: NDArray[np.int64]) -> NDArray[np.float6
     the others would share what room is left.
     """
     fitted = model.model_
-    spread = (fitted.spread / fitted.graph.degree().sqrt().unsqueeze(-1))[rows].double().numpy()
+    spread = (fitted.diffused / fitted.graph.degree().sqrt().unsqueeze(-1))[rows].double().numpy()
     spread = spread - spread.mean(0)
     _, vectors = np.linalg.eigh(spread.T @ spread)
     found = spread @ vectors[:, ::-1][:, :2]

@@ -161,7 +161,11 @@ def held_out(
         shown = torch.ones(len(train), dtype=torch.bool)
         shown[hidden] = False
         again = fit_closed_form(
-            fitted.candidates.x, fitted.candidates.given, y, train[shown], options=fitted.options
+            fitted.candidates.x,
+            y,
+            fitted.candidates.given,
+            train=train[shown],
+            options=model.closed_form_options(),
         )
         found = again.logits[train[hidden]].double().softmax(-1)
         probability[hidden, : found.shape[1]] = found  # the last classes may have no label left

@@ -24,10 +24,10 @@ _CLASSES = 50  # that have a line in the table
 _INTERVAL = ("mean", "low", "high")
 _KERNEL = {False: "linear", True: "with a kernel"}
 _SEEN = {
-    "leveled": "spread features",
-    "unit": "directions of spread features",
-    "unit with own": "directions of spread and own features",
-    "unit with own and neighbors": "directions of spread, own and neighbours' features",
+    "degree": "diffused features",
+    "unit": "directions of diffused features",
+    "unit+own": "directions of diffused and own features",
+    "unit+own+neighbors": "directions of diffused, own and neighbours' features",
 }
 _SCALED = {
     "words": "weighted as words",
@@ -107,7 +107,8 @@ def write_model_page(
 
 
 def _settings(model: JLGCNClassifier) -> list[_Fact]:
-    fitted, choice = model.model_, model.choice_
+    fitted = model.model_
+    chosen = fitted.options
     given = fitted.candidates.given
     facts = [
         ("rows", f"{len(model.transduction_):,}", ""),
@@ -116,15 +117,15 @@ def _settings(model: JLGCNClassifier) -> list[_Fact]:
         ("labelled rows", f"{len(fitted.train):,}", ""),
         ("learned edges", f"{_num_edges(fitted.layers[-1].learned):,}", ""),
         ("given edges", "none" if given is None else f"{_num_edges(given):,}", ""),
-        ("neighbours of a row", f"{choice.num_neighbors}", _chosen(model.n_neighbors)),
-        ("restart of the walk", f"{choice.restart:g}", _chosen(model.restart)),
-        ("classifier", _KERNEL[choice.kernel_decay > 0], _chosen(None)),
-        ("which sees", _SEEN[choice.inputs], _chosen(None)),
+        ("neighbours of a row", f"{chosen.n_neighbors}", _origin(model.n_neighbors)),
+        ("restart of the walk", f"{chosen.restart:g}", _origin(model.restart)),
+        ("classifier", _KERNEL[chosen.kernel_gamma > 0], _origin(model.kernel_gamma)),
+        ("which sees", _SEEN[chosen.inputs], _origin(model.inputs)),
     ]
     if given is not None:  # nothing to choose where all edges are learned ones
-        degree, decay = f"{choice.learned_degree:g}", f"{choice.given_decay:g}"
-        facts.append(("weight of learned edges", degree, _chosen(model.learned_degree)))
-        facts.append(("decay of given edges", decay, _chosen(model.given_decay)))
+        degree, decay = f"{chosen.learned_degree:g}", f"{chosen.given_decay:g}"
+        facts.append(("weight of learned edges", degree, _origin(model.learned_degree)))
+        facts.append(("decay of given edges", decay, _origin(model.given_decay)))
     return facts
 
 
@@ -133,8 +134,8 @@ def _num_edges(graph: SparseGraph) -> int:
     return int((row < col).sum())
 
 
-def _chosen(setting: float | None) -> str:
-    return "the labels chose it" if setting is None else "it was set"
+def _origin(setting: float | str | None) -> str:
+    return "selected by cross-validation" if setting is None else "set by the user"
 
 
 def _scores(model: JLGCNClassifier, scores: HeldOut) -> dict[str, Any]:

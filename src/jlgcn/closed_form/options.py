@@ -1,0 +1,114 @@
+"""Hyperparameters of the closed form, declared once for the solver and the estimator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, Literal, Never, get_args
+
+from typing_extensions import TypeVar
+
+#: Blocks of features that the classifier sees, see :class:`ClosedFormOptions`.
+Inputs = Literal["degree", "unit", "unit+own", "unit+own+neighbors"]
+Control = Literal["none", "random metric", "shuffled graph"]
+
+#: Hyperparameters that cross-validation selects where they are None.
+SELECTED = (
+    "n_neighbors",
+    "learned_degree",
+    "given_decay",
+    "restart",
+    "inputs",
+    "kernel_gamma",
+)
+
+# The type of a hyperparameter that is left open: None before selection, Never after it.
+Open = TypeVar("Open", default=None)
+_OPEN: Any = None
+
+
+@dataclass(kw_only=True)
+class ClosedFormOptions(Generic[Open]):
+    """Hyperparameters of :func:`fit_closed_form`.
+
+    Those left at None are selected by log-loss on the validation nodes, or by leave-one-out
+    log-loss on the training labels. The search is greedy, one hyperparameter after another, in the
+    first layer, whose graph does not depend on labels; without validation nodes, a candidate
+    replaces the default only if it is better by more than one standard error.
+
+    Attributes:
+        n_layers (int ≥ 1, default 3): number of graphs, each learned with the metric of the layer
+            before. 1 keeps the Euclidean metric, so only the kernel graph is learned.
+        n_neighbors (int ≥ 1 or None, default None): neighbours of a row in the learned kNN graph.
+            None selects from {5, 10, 20, 40}.
+        learned_degree (float ≥ 0 or None, default None): mean weighted degree of the learned graph;
+            a given edge and a self-loop have weight 1. 0 ignores the learned graph. None selects
+            from {0.5, 1, 2, 4} beside a given graph, and is 7 without one.
+        given_decay (float ≥ 0 or None, default None): ρ in the weight exp(-ρ·d²) of a given edge
+            with learned squared distance d². 0 trusts all given edges equally. None selects from
+            {0, 0.25, 0.5, 1, 2, 4}.
+        n_candidates (int ≥ 1, default 100): Euclidean nearest neighbours of a row among which the
+            learned metric ranks.
+        metric_weight (float ≥ 0, default 0.1): γ, variance of the features under the learned
+            metric R, in units of the Euclidean distance to a near neighbour. 0 keeps the Euclidean
+            metric.
+        restart (float in (0, 1] or None, default None): restart probability of the personalized
+            PageRank diffusion. 1 disables diffusion; None selects from {0.01, 0.05, 0.2, 0.8}.
+        inputs (str or None, default None): feature blocks of the classifier. "degree" divides
+            diffused features by √degree, to which long walks converge; "unit" scales them to
+            length 1; "unit+own" concatenates the row's own features, for heterophilous graphs;
+            "unit+own+neighbors" also the sum over given neighbours, and needs a given graph.
+        kernel_gamma (float ≥ 0 or None, default None): γ of the classifier's Nyström RBF kernel,
+            in units of the inverse mean squared distance of labelled rows. 0 is a linear
+            classifier. None selects from {0, 0.25, 1, 4}.
+        n_components (int ≥ 1, default 1024): principal components that are diffused and classified.
+        component_power (float, default 1): exponent p of the singular values in U Sᵖ; below 1
+            whitens in part.
+        tolerance (float in (0, 1), default 0.01): relative error of the diffusion.
+        control (str, default "none"): ablation. "random metric" replaces R by a random matrix that
+            gives the features the same variance; "shuffled graph" permutes the nodes of every
+            learned graph.
+
+    Example:
+        >>> ClosedFormOptions(n_neighbors=10).n_neighbors
+        10
+    """
+
+    n_layers: int = 3
+    n_neighbors: int | Open = _OPEN
+    learned_degree: float | Open = _OPEN
+    given_decay: float | Open = _OPEN
+    n_candidates: int = 100
+    metric_weight: float = 0.1
+    restart: float | Open = _OPEN
+    inputs: Inputs | Open = _OPEN
+    kernel_gamma: float | Open = _OPEN
+    n_components: int = 1024
+    component_power: float = 1.0
+    tolerance: float = 1e-2
+    control: Control = "none"
+
+
+#: Options without any None, as selection returns them.
+SelectedOptions = ClosedFormOptions[Never]
+
+
+def selected(options: ClosedFormOptions[Any]) -> dict[str, Any]:
+    """Return the hyperparameters that selection may set, by name."""
+    return {name: getattr(options, name) for name in SELECTED}
+
+
+def check_options(options: ClosedFormOptions) -> None:
+    """Raise a ValueError that names the first hyperparameter out of its range."""
+    values = asdict(options)
+    for name, choices in (("inputs", get_args(Inputs)), ("control", get_args(Control))):
+        if values[name] not in choices and not (name in SELECTED and values[name] is None):
+            choice = ", ".join(choices)
+            raise ValueError(f"{name} must be one of {choice}, but it is {values[name]!r}")
+    for name in ("n_layers", "n_neighbors", "n_candidates", "n_components"):
+        if values[name] is not None and values[name] < 1:
+            raise ValueError(f"{name} must be at least 1, but it is {values[name]}")
+    for name in ("learned_degree", "given_decay", "metric_weight", "kernel_gamma"):
+        if values[name] is not None and not values[name] >= 0:
+            raise ValueError(f"{name} must not be negative, but it is {values[name]}")
+    if options.restart is not None and not 0 < options.restart <= 1:
+        raise ValueError(f"restart must be above 0 and at most 1, but it is {options.restart}")
