@@ -30,10 +30,10 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import Run, in_own_process, peak_bytes, status_bytes, write_json
 from jlgcn import _validation
+from jlgcn.graphs.regime import dense_bytes
 from jlgcn.nn import JLGCN, GraphLearner
-from jlgcn.nn.learner import dense_bytes
 from jlgcn.paper import load_planetoid, normalize_rows
-from jlgcn.training import NodeData, TrainConfig, fit_nodes
+from jlgcn.training import NodeData, RunOptions, TrainConfig, fit_nodes
 from jlgcn.training.node_data import both_directions
 
 
@@ -112,7 +112,9 @@ def one_run(seed: int) -> str:
     def make() -> JLGCN:
         return JLGCN(6, 16, 2, rank=4)
 
-    _, result = fit_nodes(make, data, data.x, data.graph(), config, seed=seed, deterministic=True)
+    _, result = fit_nodes(
+        make, data, config=config, seed=seed, options=RunOptions(deterministic=True)
+    )
     return result.parameter_sha256
 
 
@@ -148,8 +150,8 @@ def soak(steps: int) -> dict[str, Any]:
 
 def dense_step(num_nodes: int) -> Run:
     """Return a forward and backward pass of the dense learned graph."""
-    learner = GraphLearner(8, 4, backend="dense")
     x = torch.randn(num_nodes, 8)
+    learner = GraphLearner(8, 4, backend="dense").calibrate(x)
 
     def run() -> None:
         product: Tensor = learner(x) @ x

@@ -153,21 +153,22 @@ class ClaimExperiment(Experiment):
             ("num_layers", _DEPTHS) if self.model == "gcnii" else ("hidden_channels", _WIDTHS)
         )
         trials = [(rate, decay, size) for size in sizes for decay in _DECAYS for rate in _RATES]
-        kept = where.checkpoints
+        kept = where.options.checkpoints
         results: list[tuple[FitResult, Tensor]] = []
         for index, (rate, decay, size) in enumerate(trials[: self.num_trials], start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
             model, result = fit_nodes(
                 _maker(self.model, x.shape[1], data.num_classes, size),
                 data,
-                x,
-                graph,
-                config,
+                x=x,
+                graph=graph,
+                config=config,
                 seed=seed,
-                checkpoints=None if kept is None else kept / f"trial-{index}",
-                checkpoint_seconds=where.checkpoint_seconds,
-                progress=where.progress,
-                label=f"{where.label} trial {index}",
+                options=replace(
+                    where.options,
+                    checkpoints=None if kept is None else kept / f"trial-{index}",
+                    label=f"{where.options.label} trial {index}",
+                ),
             )
             chosen = {"lr": rate, "weight_decay": decay, size_name: size}
             result = replace(result, history=[], measured={"chosen": chosen})

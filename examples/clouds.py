@@ -11,7 +11,7 @@ import torch
 
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper import load_clouds
-from jlgcn.training import CloudTrainConfig, fit_graphs
+from jlgcn.training import CloudTrainConfig, RunOptions, fit_graphs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", help="a folder of clouds, by path or below JLGCN_DATA")
@@ -31,10 +31,12 @@ options = replace(PRESETS["paper"], metric_init="median")
 model, result = fit_graphs(
     lambda: GraphLevelJLGCN(3, data.num_classes, options=options),
     data,
-    CloudTrainConfig(epochs=args.epochs, num_points=args.points, lr_step=max(1, args.epochs // 10)),
+    config=CloudTrainConfig(
+        epochs=args.epochs, num_points=args.points, lr_step=max(1, args.epochs // 10)
+    ),
     seed=0,
     points_missing=(0.5, 0.9),
-    progress=True,
+    options=RunOptions(progress=True),
 )
 print(f"epoch {result.best_epoch}: validation {result.val_accuracy:.3f}, ", end="")
 print(f"test {result.test_accuracy:.3f}, {result.seconds / args.epochs:.1f} s an epoch")

@@ -10,7 +10,7 @@ import torch
 
 from jlgcn.nn import JLGCN
 from jlgcn.paper import load_planetoid, normalize_rows
-from jlgcn.training import TrainConfig, fit_nodes
+from jlgcn.training import RunOptions, TrainConfig, fit_nodes
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=200)
@@ -26,11 +26,10 @@ print(data)
 model, result = fit_nodes(
     lambda: JLGCN(x.shape[1], 16, data.num_classes, rank=16, backend="exact"),
     data,
-    x,
-    data.graph(),
-    TrainConfig(epochs=args.epochs),
+    x=x,
+    config=TrainConfig(epochs=args.epochs),
     seed=args.seed,
-    progress=True,
+    options=RunOptions(progress=True),
 )
 print(f"epoch {result.best_epoch}: validation {result.val_accuracy:.3f}, ", end="")
 print(f"test {result.test_accuracy:.3f}; {result.seconds / args.epochs:.2f} s an epoch")

@@ -142,7 +142,11 @@ def main() -> None:
         started = time.perf_counter()
         config = replace(BUDGET, epochs=args.epochs, regularizer_weight=trial.regularizer_weight)
         _, result = fit_graphs(
-            partial(make_model, trial, data), data, config, seed=0, points_missing=(0.75, 0.9)
+            partial(make_model, trial, data),
+            data,
+            config=config,
+            seed=0,
+            points_missing=(0.75, 0.9),
         )
         line = {
             "trial": asdict(trial),

@@ -19,7 +19,7 @@ from jlgcn.distributed.collectives import process_group
 from jlgcn.distributed.launch import torchrun_group
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import FitResult, TrainConfig, fit_nodes
+from jlgcn.training import FitResult, RunOptions, TrainConfig, fit_nodes
 from tests.training.small import small_data
 
 
@@ -48,12 +48,11 @@ def run(checkpoints: Path | None, epochs: int, pause: float) -> FitResult:
     _, result = fit_nodes(
         make,
         data,
-        data.x.double(),
-        data.graph().to(dtype=torch.float64),
-        TrainConfig(epochs=epochs, lr=0.02, glr_weight=1e-3, glr_probes=None),
+        x=data.x.double(),
+        graph=data.graph().to(dtype=torch.float64),
+        config=TrainConfig(epochs=epochs, lr=0.02, glr_weight=1e-3, glr_probes=None),
         seed=3,
-        checkpoints=checkpoints,
-        checkpoint_seconds=0,
+        options=RunOptions(checkpoints=checkpoints, checkpoint_seconds=0),
     )
     return result
 
@@ -62,7 +61,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)
     folder, number, pause, silence = sys.argv[1:]
-    with torchrun_group(float(silence)):
+    with torchrun_group(silence=float(silence)):
         rank = process_group()[0]
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / f"rank-{rank}.pid").write_text(str(os.getpid()))

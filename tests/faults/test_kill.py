@@ -20,6 +20,7 @@ from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.training import (
     CloudTrainConfig,
+    RunOptions,
     TrainConfig,
     fit_graphs,
     fit_nodes,
@@ -45,10 +46,9 @@ def train_clouds(seed: int, folder: Path) -> str:
     _, result = fit_graphs(
         small_classifier,
         small_clouds(),
-        config,
+        config=config,
         seed=seed,
-        checkpoints=folder / "checkpoints",
-        checkpoint_seconds=0,
+        options=RunOptions(checkpoints=folder / "checkpoints", checkpoint_seconds=0),
     )
     return result.parameter_sha256
 
@@ -180,7 +180,9 @@ def train_slowly(folder: Path) -> None:
         return model
 
     data, config = small_data(), TrainConfig(epochs=NUM_EPOCHS["nodes"], lr=0.02, lr_step=20)
-    fit_nodes(make, data, data.x, data.graph(), config, seed=0, checkpoints=folder / "checkpoints")
+    fit_nodes(
+        make, data, config=config, seed=0, options=RunOptions(checkpoints=folder / "checkpoints")
+    )
 
 
 def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path) -> None:

@@ -174,8 +174,8 @@ class LogitsOnly(torch.nn.Module):
 @pytest.mark.parametrize("backend", ["exact", "dense"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_program_predicts_the_same(backend: Backend, strict: bool) -> None:
-    model = LogitsOnly(small(backend=backend, metric_init="median")).eval()
-    model(points(2, 20, 3))  # a metric that is scaled at its first call is part of the network
+    network = small(backend=backend, metric_init="median").calibrate(points(2, 20, 3))
+    model = LogitsOnly(network).eval()
     program = torch.export.export(
         model,
         (points(4, 20, 3),),

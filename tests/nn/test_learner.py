@@ -23,36 +23,48 @@ def test_the_graph_is_the_kernel_of_projected_features() -> None:
 def test_the_median_squared_distance_begins_at_one() -> None:
     learner = GraphLearner(50, rank=8)
     x = 1e-3 * torch.randn(400, 50) + 7
-    z = learner.project(x)
+    z = learner.calibrate(x).project(x)
     distance = (z.unsqueeze(0) - z.unsqueeze(1)).square().sum(-1)
     median = distance[~torch.eye(400, dtype=torch.bool)].median()
     assert float(median.detach()) == pytest.approx(1, rel=0.1)
 
 
-def test_the_metric_is_scaled_once_and_not_after_loading() -> None:
+def test_the_metric_is_calibrated_once_and_not_after_loading() -> None:
     learner, x = GraphLearner(5, rank=4), torch.randn(30, 5)
-    learner(x)
+    learner.calibrate(x)
     weight = learner.metric.weight.detach().clone()
-    learner(10 * x)
+    learner.calibrate(10 * x)
     assert torch.equal(learner.metric.weight, weight)
     other = GraphLearner(5, rank=4)
     other.load_state_dict(learner.state_dict())
-    other(10 * x)
+    other.calibrate(10 * x)
     assert torch.equal(other.metric.weight, weight)
     assert torch.equal(copy.deepcopy(learner).project(x), learner.project(x))
 
 
-def test_scaling_leaves_the_random_state_alone() -> None:
+def test_a_forward_pass_changes_no_weight_and_needs_a_calibrated_metric() -> None:
+    learner, x = GraphLearner(5, rank=4), torch.randn(30, 5)
+    weight = learner.metric.weight.detach().clone()
+    for call in (learner, learner.edges):
+        with pytest.raises(RuntimeError, match=r"calibrate was not called; call calibrate\(x\)"):
+            call(x)
+    assert torch.equal(learner.metric.weight, weight)
+    learner.calibrate(x).reset_parameters()
+    with pytest.raises(RuntimeError, match="calibrate was not called"):
+        learner(x)
+
+
+def test_calibration_leaves_the_random_state_alone() -> None:
     learner = GraphLearner(5)
     before = torch.get_rng_state()
-    learner(torch.randn(30, 5, generator=torch.Generator().manual_seed(1)))
+    learner.calibrate(torch.randn(30, 5, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("x", [torch.ones(10, 5), torch.ones(1, 5)], ids=["constant", "one node"])
 def test_features_without_distances_leave_the_metric_as_it_is(x: torch.Tensor) -> None:
     learner = GraphLearner(5)
-    assert torch.equal(learner(x).to_dense(), torch.ones(len(x), len(x)))
+    assert torch.equal(learner.calibrate(x)(x).to_dense(), torch.ones(len(x), len(x)))
     assert bool(learner.metric.weight.isfinite().all())
 
 
@@ -72,7 +84,7 @@ def test_random_is_the_papers_uniform_distribution() -> None:
 def test_median_begins_where_it_is_told(distance: float) -> None:
     x = 100 * points(40, 4)
     learner = GraphLearner(4, rank=3, median_distance=distance).double()
-    found = torch.pdist(learner.project(x).detach()).square().median()
+    found = torch.pdist(learner.calibrate(x).project(x).detach()).square().median()
     assert float(found) == pytest.approx(distance, rel=0.3)  # of a sample of pairs it is exact
 
 
@@ -80,7 +92,7 @@ def test_backends_hold_the_same_weights() -> None:
     x = points(15, 4)
     exact = GraphLearner(4, backend="exact").double()
     knn = GraphLearner(4, backend="knn", num_neighbors=14).double()
-    exact(x)
+    exact.calibrate(x)
     knn.load_state_dict(exact.state_dict())
     assert isinstance(exact(x), KernelGraph)
     assert isinstance(knn(x), SparseGraph)
@@ -100,7 +112,7 @@ def test_auto_chooses_by_size_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(jlgcn.graphs.regime.MAX_EXACT_NODES, "cpu", 20)
-    learner = GraphLearner(3)
+    learner = GraphLearner(3, metric_init="random")
     with caplog.at_level(logging.INFO):
         assert isinstance(learner(torch.randn(21, 3)), SparseGraph)
         assert isinstance(learner(torch.randn(20, 3)), KernelGraph)
@@ -109,7 +121,7 @@ def test_auto_chooses_by_size_and_says_so_once(
 
 
 def test_auto_refuses_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = GraphLearner(3)
+    learner = GraphLearner(3, metric_init="random")
     monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 2**18)
     with pytest.raises(MemoryError, match=r"knn needs about .*for neighbours.*set a smaller num_n"):
         learner(torch.randn(10_000, 3))
@@ -125,8 +137,9 @@ def test_an_estimate_from_another_machine_warns_and_does_not_refuse(
     # What the tensors of either graph take, and less than a step took where it was measured.
     monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 10 * 2**20)
     with caplog.at_level(logging.WARNING):
-        assert isinstance(GraphLearner(3)(torch.randn(10_000, 3)), SparseGraph)
-        assert isinstance(GraphLearner(3)(torch.randn(4_000, 3)), KernelGraph)
+        for size, kind in ((10_000, SparseGraph), (4_000, KernelGraph)):
+            learner = GraphLearner(3, metric_init="random")
+            assert isinstance(learner(torch.randn(size, 3)), kind)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "may take about 0.03 GiB, as measured on 2 cores of an Intel Xeon" in caplog.messages[0]
 
@@ -159,7 +172,7 @@ def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None
     from torch_geometric.nn import GCN2Conv, GCNConv, TransformerConv
 
     learner, x = GraphLearner(6, num_neighbors=3), torch.randn(30, 6)
-    edge_index, edge_weight = learner.edges(x, torch.tensor([[0, 5], [5, 0]]))
+    edge_index, edge_weight = learner.calibrate(x).edges(x, torch.tensor([[0, 5], [5, 0]]))
     if layer == "GCNConv":
         out = GCNConv(6, 2)(x, edge_index, edge_weight)
     elif layer == "GCN2Conv":

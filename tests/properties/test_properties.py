@@ -16,7 +16,7 @@ from torch.autograd import gradcheck
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, SparseGraph, as_graph
 from jlgcn.nn import JLGCN, JLGCNConv
 from jlgcn.ops import kernel_matmul
-from jlgcn.training import TrainConfig, fit_nodes
+from jlgcn.training import RunOptions, TrainConfig, fit_nodes
 from tests.brute import dirichlet
 from tests.training.small import small_data
 
@@ -193,9 +193,15 @@ def test_the_same_seed_twice_is_the_same_to_the_bit(seed: int) -> None:
         config = TrainConfig(epochs=3, lr=0.02)
         make = lambda: JLGCN(6, 8, 2, rank=3)  # noqa: E731
         x, graph = data.x, data.graph()
-        return fit_nodes(make, data, x, graph, config, seed=seed, deterministic=True)[
-            1
-        ].parameter_sha256
+        return fit_nodes(
+            make,
+            data,
+            x=x,
+            graph=graph,
+            config=config,
+            seed=seed,
+            options=RunOptions(deterministic=True),
+        )[1].parameter_sha256
 
     assert trained() == trained()
 

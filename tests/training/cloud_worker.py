@@ -26,7 +26,7 @@ def losses() -> list[float]:
     config = CloudTrainConfig(
         epochs=3, num_points=24, batch_size=8, lr=0.01, weight_decay=0.0, regularizer_weight=0.1
     )
-    _, result = fit_graphs(make, data, config, seed=3)
+    _, result = fit_graphs(make, data, config=config, seed=3)
     return [row[key] for row in result.history for key in ("loss", "val_loss")]
 
 

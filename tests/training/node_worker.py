@@ -20,9 +20,9 @@ def history(preset: Preset) -> list[float]:
     _, result = fit_nodes(
         lambda: JLGCN(6, 8, 2, rank=3, dropout=0.0, options=PRESETS[preset]).double(),
         data,
-        data.x.double(),
-        data.graph().to(dtype=torch.float64),
-        TrainConfig(epochs=5, lr=0.02, glr_weight=1e-3, glr_probes=None),
+        x=data.x.double(),
+        graph=data.graph().to(dtype=torch.float64),
+        config=TrainConfig(epochs=5, lr=0.02, glr_weight=1e-3, glr_probes=None),
         seed=3,
         trace_test=True,
     )

@@ -8,7 +8,15 @@ from pathlib import Path
 import torch
 
 from jlgcn.nn import JLGCN
-from jlgcn.training import CloudData, FitResult, NodeData, TrainConfig, fit_nodes, unit_sphere
+from jlgcn.training import (
+    CloudData,
+    FitResult,
+    NodeData,
+    RunOptions,
+    TrainConfig,
+    fit_nodes,
+    unit_sphere,
+)
 from jlgcn.training.node_data import both_directions
 
 
@@ -56,13 +64,10 @@ def train_small(
     return fit_nodes(
         lambda: JLGCN(6, 8, 2, rank=3),
         data,
-        data.x,
-        data.graph(),
-        TrainConfig(epochs=epochs, lr=0.02, lr_step=20),
+        config=TrainConfig(epochs=epochs, lr=0.02, lr_step=20),
         seed=seed,
         trace_test=trace_test,
-        checkpoints=checkpoints,
-        checkpoint_seconds=0,
+        options=RunOptions(checkpoints=checkpoints, checkpoint_seconds=0),
     )
 
 

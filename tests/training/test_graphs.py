@@ -10,7 +10,7 @@ from torch import nn
 
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper.cloud_baselines import DGCNN, PointNet
-from jlgcn.training import CloudData, CloudTrainConfig, FitResult, fit_graphs
+from jlgcn.training import CloudData, CloudTrainConfig, FitResult, RunOptions, fit_graphs
 from jlgcn.training.checkpoint import load_checkpoint
 from tests.processes import run_processes
 from tests.training.cloud_worker import losses
@@ -33,11 +33,10 @@ def train(seed: int, folder: Path | None = None, **changes: object) -> FitResult
     return fit_graphs(
         small,
         small_clouds(),
-        config,
+        config=config,
         seed=seed,
         points_missing=(0.0, 0.5),
-        checkpoints=folder,
-        checkpoint_seconds=0,
+        options=RunOptions(checkpoints=folder, checkpoint_seconds=0),
     )[1]
 
 
@@ -76,7 +75,13 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
         return model
 
     with pytest.raises(RuntimeError, match="stop"):
-        fit_graphs(make, small_clouds(), CONFIG, seed=5, checkpoints=tmp_path, checkpoint_seconds=0)
+        fit_graphs(
+            make,
+            small_clouds(),
+            config=CONFIG,
+            seed=5,
+            options=RunOptions(checkpoints=tmp_path, checkpoint_seconds=0),
+        )
     found = load_checkpoint(tmp_path)
     assert found is not None
     assert 0 < found[1]["epoch"] < CONFIG.epochs
@@ -86,9 +91,9 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 def test_regularizers() -> None:
     assert train(0, regularizer_weight=0.1).parameter_sha256 != train(0).parameter_sha256
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=8, regularizer_weight=0.001)
-    fit_graphs(lambda: PointNet(3, 3), small_clouds(), config, seed=0)
+    fit_graphs(lambda: PointNet(3, 3), small_clouds(), config=config, seed=0)
     with pytest.raises(ValueError, match="DGCNN has no regularizer; set regularizer_weight to 0"):
-        fit_graphs(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config, seed=0)
+        fit_graphs(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config=config, seed=0)
 
 
 def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
@@ -98,7 +103,7 @@ def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
     model, _ = fit_graphs(
         lambda: GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4, options=options),
         small_clouds(),
-        config,
+        config=config,
         seed=0,
     )
     assert isinstance(model, GraphLevelJLGCN)
@@ -110,7 +115,7 @@ def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
 
 def test_a_single_cloud_left_over_is_left_out() -> None:
     config = CloudTrainConfig(epochs=1, num_points=24, batch_size=7)  # 22 = 3 · 7 + 1
-    assert fit_graphs(small, small_clouds(), config, seed=0)[1].history[0]["loss"] > 0
+    assert fit_graphs(small, small_clouds(), config=config, seed=0)[1].history[0]["loss"] > 0
 
 
 def test_evaluation_draws_nothing_from_the_run() -> None:
@@ -119,7 +124,7 @@ def test_evaluation_draws_nothing_from_the_run() -> None:
     fewer = CloudData(**(vars(data) | {"val": data.val[:5]}))
     config = CloudTrainConfig(epochs=2, num_points=24, batch_size=8)
     losses = [
-        [row["loss"] for row in fit_graphs(small, each, config, seed=0)[1].history]
+        [row["loss"] for row in fit_graphs(small, each, config=config, seed=0)[1].history]
         for each in (data, fewer)
     ]
     assert losses[0] == losses[1]

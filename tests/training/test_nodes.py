@@ -60,15 +60,7 @@ class Oracle(nn.Module):
 def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
     data = small_data()
     config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9)
-    return fit_nodes(
-        lambda: Oracle(plan),
-        data,
-        data.x,
-        data.graph(),
-        config,
-        seed=0,
-        trace_test=trace_test,
-    )[1]
+    return fit_nodes(lambda: Oracle(plan), data, config=config, seed=0, trace_test=trace_test)[1]
 
 
 def test_validation_selects_and_test_does_not() -> None:
@@ -98,7 +90,9 @@ def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
     data, config = small_data(), TrainConfig(epochs=2)
     hidden, _ = seal(data)
     found = [
-        fit_nodes(lambda: GCN(6, 2, 4), each, data.x, data.graph(), config, seed=3)[1]
+        fit_nodes(lambda: GCN(6, 2, 4), each, x=data.x, graph=data.graph(), config=config, seed=3)[
+            1
+        ]
         for each in (data, hidden)
     ]
     assert found[0].test_accuracy > 0
@@ -107,7 +101,13 @@ def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
     assert found[1].history == found[0].history
     with pytest.raises(ValueError, match=r"0 or more at the nodes of test, but y\[40\] is -1"):
         fit_nodes(
-            lambda: GCN(6, 2, 4), hidden, data.x, data.graph(), config, seed=3, trace_test=True
+            lambda: GCN(6, 2, 4),
+            hidden,
+            x=data.x,
+            graph=data.graph(),
+            config=config,
+            seed=3,
+            trace_test=True,
         )
 
 
@@ -151,15 +151,15 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
 
     data, config = small_data(), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(FloatingPointError, match="in epoch 0; use a smaller lr or glr_weight"):
-        fit_nodes(Infinite, data, data.x, data.graph(), config, seed=0)
+        fit_nodes(Infinite, data, config=config, seed=0)
 
 
 def test_sparse_features_are_for_baselines() -> None:
     data = small_data()
     x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(ValueError, match="takes features as a tensor, but x is sparse; pass it"):
-        fit_nodes(lambda: JLGCN(x.shape[1], 4, 2), data, x, data.graph(), config, seed=0)
-    _, result = fit_nodes(lambda: GCN(x.shape[1], 2), data, x, data.graph(), config, seed=0)
+        fit_nodes(lambda: JLGCN(x.shape[1], 4, 2), data, x=x, config=config, seed=0)
+    _, result = fit_nodes(lambda: GCN(x.shape[1], 2), data, x=x, config=config, seed=0)
     assert result.best_epoch == 0
 
 

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from jlgcn.paper import Experiment, Recipe, Variant
+    from jlgcn.training import RunOptions
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='Its name, see "list".')]
 VariantOption = Annotated[
@@ -98,6 +99,7 @@ def recipe_commands(
         checkpoint_seconds: Annotated[
             float, typer.Option(min=0, help="Time between two checkpoints.")
         ] = 120.0,
+        device: Annotated[str, typer.Option(help="Where to train, such as cpu or cuda:1.")] = "cpu",
     ) -> None:
         """Train the variants of a recipe, seed by seed; what is finished is not run again.
 
@@ -108,12 +110,14 @@ def recipe_commands(
         starts them: torchrun --nproc-per-node 2 -m jlgcn paper run RECIPE
         """
         from concurrent.futures import ProcessPoolExecutor, as_completed
+        from dataclasses import replace
         from multiprocessing import get_context
 
         from tqdm import tqdm
 
         from jlgcn.distributed.launch import torchrun_group
         from jlgcn.ops.precision import without_denormals
+        from jlgcn.training import RunOptions
 
         found, chosen, label = _chosen(recipes(), recipe, variant, settings)
         options = {
@@ -122,8 +126,9 @@ def recipe_commands(
             "root": data,
             "download": download,
             "resume": resume,
-            "checkpoint_seconds": checkpoint_seconds,
         }
+        quiet = RunOptions(device=device, checkpoint_seconds=checkpoint_seconds)
+        shown = replace(quiet, progress=True)
         # Seed by seed over all variants, so that what is interrupted has as many seeds of each.
         wanted = [
             (each.experiment, seed, options | {"variant": f"{each.name}{label}"})
@@ -132,13 +137,13 @@ def recipe_commands(
         ]
         try:
             if jobs == 1:
-                with without_denormals(), torchrun_group():
+                with without_denormals(), torchrun_group(device):
                     for experiment, seed, keywords in wanted:
-                        _echo_result(_run_seed(experiment, seed, threads, True, keywords))
+                        _echo_result(_run_seed(experiment, seed, threads, shown, keywords))
                 return
             with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
                 tasks = [
-                    pool.submit(_run_seed, experiment, seed, threads, False, keywords)
+                    pool.submit(_run_seed, experiment, seed, threads, quiet, keywords)
                     for experiment, seed, keywords in wanted
                 ]
                 bar = tqdm(total=len(tasks), desc=found.name, unit="run", disable=None)
@@ -214,7 +219,7 @@ def _run_seed(
     experiment: Experiment,
     seed: int,
     threads: int | None,
-    progress: bool,
+    run_options: RunOptions,
     options: dict[str, Any],
 ) -> dict[str, Any]:
     import torch
@@ -225,7 +230,7 @@ def _run_seed(
     if threads is not None:
         torch.set_num_threads(threads)
     with without_denormals():  # before the first threads, which take it over from this one
-        return run_seed(experiment, seed, progress=progress, **options)
+        return run_seed(experiment, seed, options=run_options, **options)
 
 
 def _echo_result(result: dict[str, Any]) -> None:

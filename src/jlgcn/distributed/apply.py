@@ -50,8 +50,8 @@ def distribute(model: nn.Module, num_nodes: int) -> Shards:
         dist.broadcast(tensor.data, 0)
     for module in model.modules():
         if isinstance(module, GraphLearner):
-            module.shares_rows = True
-            module.register_forward_pre_hook(partial(_scale_by_all_rows, shards))
+            module.gather_rows = shards.gather
+            module.is_calibrated = bool(module.is_scaled)  # as in the first process
             module.register_forward_hook(partial(_over_processes, shards))
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -102,14 +102,6 @@ class _Sum(torch.autograd.Function):
         total = grad.clone()
         dist.all_reduce(total)
         return total
-
-
-def _scale_by_all_rows(shards: Shards, learner: nn.Module, args: tuple[Any, ...]) -> None:
-    # A metric that is scaled by the features it sees first must see those of all processes.
-    assert isinstance(learner, GraphLearner)
-    if not bool(learner.is_scaled):
-        with torch.no_grad():
-            learner.project(shards.gather(args[0].detach()))
 
 
 def _over_processes(

@@ -13,13 +13,16 @@ from jlgcn.distributed.heartbeat import SILENCE_SECONDS, heartbeat, store_of_thi
 
 
 @contextmanager
-def torchrun_group(silence: float = SILENCE_SECONDS) -> Iterator[None]:
+def torchrun_group(
+    device: torch.device | str = "cpu", *, silence: float = SILENCE_SECONDS
+) -> Iterator[None]:
     """Join the processes that `torchrun` has started, if it has started several; leave at the end.
 
     A process that is killed or stopped is noticed by the others, which name it and end, so that
     ``torchrun --max-restarts`` can start all of them again.
 
     Args:
+        device: where the processes compute; NCCL connects GPUs, Gloo CPUs.
         silence: seconds without a sign of life after which a process counts as lost.
 
     Example:
@@ -31,7 +34,7 @@ def torchrun_group(silence: float = SILENCE_SECONDS) -> Iterator[None]:
     if not joins:
         yield
         return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         # Under a name of this start: gloo would find the addresses of processes that are gone.

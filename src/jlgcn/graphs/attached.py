@@ -11,7 +11,9 @@ from torch import Tensor
 
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.kernel import kernel_weights
+from jlgcn.graphs.sparse import SparseGraph
 from jlgcn.ops.gaussian import Method, kernel_matmul
+from jlgcn.ops.knn import nearest_neighbors
 from jlgcn.ops.precision import compute_dtype
 
 
@@ -251,3 +253,34 @@ def attach(
     if weight is None:
         weight = torch.ones(row.shape[0], dtype=graph.dtype, device=graph.device)
     return AttachedGraph(graph, SparseRows(row, col, weight, num_new))
+
+
+def attach_points(
+    base: Graph,
+    z: Tensor,  # (N + M, S)
+    graph: Graph,
+    num_neighbors: int,
+) -> AttachedGraph:
+    """Attach new nodes to a learned graph by the kernel of their projected features.
+
+    Args:
+        base: the learned graph of the N old nodes.
+        z: projected features of old nodes, then of the M new ones.
+        graph: the given graph to which these were attached; if sparse, its edges are candidates.
+        num_neighbors: neighbours of a new node, where `base` is sparse; else all old nodes.
+
+    Cost: a search for neighbours of M rows among N; none where `base` is exact.
+    """
+    old, new = z[: -graph.num_new], z[-graph.num_new :]
+    own = torch.ones_like(new[:, 0])  # the weight of every node with itself
+    if not isinstance(base, SparseGraph):
+        return AttachedGraph(base, KernelRows(new, old), own)
+    neighbors = nearest_neighbors(old, num_neighbors, queries=new)
+    row = torch.arange(len(new), device=z.device).repeat_interleave(neighbors.shape[1])
+    pairs = torch.stack([row, neighbors.flatten()])
+    pairs = pairs[:, pairs[1] >= 0]
+    if isinstance(graph, AttachedGraph) and isinstance(graph.new, SparseRows):
+        pairs = torch.cat([pairs, torch.stack([graph.new.row, graph.new.col])], -1)
+    row, col = torch.unique(pairs, dim=1)
+    weight = (-(new[row] - old[col]).square().sum(-1)).exp()
+    return AttachedGraph(base, SparseRows(row, col, weight, len(new)), own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,3 +138,18 @@ def least_whole_graph(
         num_edges = num_nodes * min(num_neighbors, num_nodes - 1)
         memory["neighbours"] = num_edges * (3 * 8 + 2 * itemsize)
     return Plan(regime, memory, float(available_bytes(device)))
+
+
+def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
+    """Return what ``backend="dense"`` takes at its peak, with gradients.
+
+    Args:
+        shape: of the nodes, the batch before it if any.
+        itemsize: bytes of a weight.
+
+    Example:
+        >>> dense_bytes((1000,), 4)
+        16000000
+    """
+    # Distances, weights, the gradient of the weights and that of the distances.
+    return 4 * math.prod(shape) * shape[-1] * itemsize

@@ -1,7 +1,6 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
-from jlgcn.nn.explain import explain_edge, feature_importance
 from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput, pad_graphs
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
@@ -17,8 +16,6 @@ __all__ = [
     "JLGCNConv",
     "JLGCNOptions",
     "JLGCNOutput",
-    "explain_edge",
-    "feature_importance",
     "laplacian_regularizer",
     "pad_graphs",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from jlgcn._memory import check_memory
 from jlgcn._validation import as_input, check_edge_index, check_finite
 from jlgcn.graphs import DenseGraph, Graph, as_graph
 from jlgcn.nn.batch_norm import BatchNorm
+from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.health import warn_together
 from jlgcn.nn.learner import Backend, GraphLearner
@@ -47,10 +48,6 @@ class GraphLevelJLGCN(nn.Module):
     Sections 4.2 and 5.2 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
     <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv` with concatenation, batch
     normalisation and leaky ReLU; pooling over the nodes; a fully connected head with dropout.
-
-    A metric that begins with "median" takes its scale from the first call. Let that be one in
-    training mode, as :func:`jlgcn.training.fit_graphs` does: in evaluation, an untrained network's
-    batch normalisation changes nothing, and the features of later layers are far smaller.
 
     Args:
         in_channels: features of a node; 3 for points.
@@ -92,7 +89,7 @@ class GraphLevelJLGCN(nn.Module):
         pooling: Pooling = "max",
         dropout: float = 0.5,
         negative_slope: float = 0.2,
-        options: JLGCNOptions | Preset = "paper",
+        options: JLGCNOptions | Preset = "authors",
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
@@ -136,6 +133,29 @@ class GraphLevelJLGCN(nn.Module):
     def learners(self) -> list[GraphLearner]:
         """The graph learner of every layer that has one."""
         return [module for module in self.modules() if isinstance(module, GraphLearner)]
+
+    def calibrate(
+        self,
+        x: Tensor,  # (B, N, in_channels), or (nodes of all graphs, in_channels)
+        graph: Any = None,  # noqa: ANN401
+        batch: Tensor | None = None,  # (nodes of all graphs,), int64
+        valid: Tensor | None = None,  # (B, N), bool
+    ) -> Self:
+        """Scale metrics that start at the median (``metric_init="median"``) to these graphs.
+
+        :func:`jlgcn.training.fit_graphs` calls it; call it yourself before another training loop.
+
+        Args:
+            x: features of some training graphs.
+            graph: given graphs, as in :meth:`forward`.
+            batch: the graph of each node, as in :meth:`forward`.
+            valid: False marks padding, as in :meth:`forward`.
+
+        Returns:
+            The network itself.
+        """
+        calibrate_learners(self, lambda: self(x, graph, batch, valid))
+        return self
 
     def forward(
         self,

@@ -71,7 +71,7 @@ class GraphHealth:
         for health in self.together:
             health.has_warned = True
         warnings.warn(
-            f'{what}; scale the features, or begin with metric_init="median"',
+            f'{what}; scale the features, or start with metric_init="median" and calibrate(x)',
             UserWarning,
             stacklevel=4,
         )
@@ -88,11 +88,11 @@ def sampled_weight(
 ) -> float:
     """Return the mean weight of evenly spread pairs of nodes, of the first graph of a batch."""
     rows = z.detach().reshape(-1, *z.shape[-2:])[0].float()
-    distances = torch.cat(spread_distances(rows))
+    distances = torch.cat(sampled_distances(rows))
     return float((-distances).exp().mean())
 
 
-def spread_distances(
+def sampled_distances(
     rows: Tensor,  # (N, rank)
 ) -> list[Tensor]:
     """Return squared distances of evenly spread pairs, drawn without touching the random state."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +17,19 @@ from jlgcn.graphs import (
     DenseGraph,
     Graph,
     KernelGraph,
-    KernelRows,
     SparseGraph,
-    SparseRows,
     gaussian_knn_graph,
 )
+from jlgcn.graphs.attached import attach_points
+from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
 from jlgcn.graphs.regime import (
     MACHINE,
+    dense_bytes,
     least_whole_graph,
     plan_whole_graph,
     whole_graph_regime,
 )
-from jlgcn.nn.health import GraphHealth, spread_distances
+from jlgcn.nn.health import GraphHealth, sampled_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -55,19 +56,19 @@ class GraphLearner(nn.Module):
     Args:
         in_channels: features of a node, K in the paper.
         rank: columns of R, S in the paper.
-        metric_init: "median" draws R at random and scales it, at the first call, so that the median
-            squared distance of its input's rows is `median_distance`: then the graph is neither
-            empty nor complete.
-            "random" is the paper's, uniform in ±1/√in_channels; on rows of unit length all
-            distances are nearly 0 then, and the graph begins as one big average. "identity" is the
-            Euclidean distance and needs rank = in_channels.
+        metric_init: "median" draws R at random; :meth:`calibrate` then scales it to features, so
+            that the graph is neither empty nor complete. "random" is the paper's, uniform in
+            ±1/√in_channels; on rows of unit norm all distances are then nearly 0, and the graph
+            starts as one global average. "identity" is the Euclidean distance and needs rank =
+            in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
             what memory cannot hold (:func:`jlgcn.graphs.regime.least_whole_graph`). "dense" is
             exact too and holds all N × N weights: faster where rank is in the hundreds, and what
             "auto" does with batches of graphs of up to 512 nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
-        median_distance: where "median" begins; less for a wider graph, more for a sparser one.
+        median_distance: median squared distance after :meth:`calibrate`; a smaller one gives a
+            denser graph.
 
     Shapes:
         - x: (\*batch, N, in_channels); batches need an exact backend.
@@ -77,8 +78,9 @@ class GraphLearner(nn.Module):
     :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph`.
 
     Example:
-        >>> learner = GraphLearner(8, rank=4)
-        >>> learner(torch.randn(100, 8))
+        >>> x = torch.randn(100, 8)
+        >>> learner = GraphLearner(8, rank=4).calibrate(x)
+        >>> learner(x)
         KernelGraph(100 × 100, float32, cpu)
     """
 
@@ -112,24 +114,62 @@ class GraphLearner(nn.Module):
         self.num_neighbors = num_neighbors
         self.median_distance = median_distance
         self.metric = nn.Linear(in_channels, rank, bias=False)
-        # Whether "median" has seen features; saved with the weights, which are scaled from then on.
+        # Whether "median" was calibrated: a buffer, saved with the scaled weights, and a flag that
+        # a forward pass reads without waiting for the device.
         self.is_scaled: Tensor
+        self.is_calibrated: bool
         self.register_buffer("is_scaled", torch.tensor(metric_init != "median"))
         self._has_chosen = False
         self.health = GraphHealth()
-        #: Whether other processes have further rows, whose points must have the same origin.
-        self.shares_rows = False
+        #: Where processes share the rows: returns the features of all rows from those of this one.
+        self.gather_rows: Callable[[Tensor], Tensor] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the metric anew."""
+        """Draw the metric again; one that starts at the median must be calibrated again."""
         if self.metric_init == "identity":
             nn.init.eye_(self.metric.weight)
         else:
             bound = self.in_channels**-0.5
             nn.init.uniform_(self.metric.weight, -bound, bound)
         self.is_scaled.fill_(self.metric_init != "median")
-        self._must_scale = self.metric_init == "median"
+        self.is_calibrated = self.metric_init != "median"
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        valid: Tensor | None = None,  # (*batch, N), bool
+    ) -> Self:
+        """Scale a metric that starts at the median to the features that it will see.
+
+        Afterwards the median squared distance over evenly spaced pairs of rows is
+        `median_distance`. Other metrics, and one that is calibrated already, stay as they are.
+        :meth:`jlgcn.nn.JLGCN.calibrate` and :func:`jlgcn.training.fit_nodes` call this for every
+        layer.
+
+        Args:
+            x: features; the first graph of a batch stands for all.
+            valid: False marks padding.
+
+        Returns:
+            The learner itself.
+        """
+        if self.is_calibrated:
+            return self
+        x = as_input(x, self.metric.weight, self.in_channels)
+        if self.gather_rows is not None:
+            x = self.gather_rows(x.detach())
+        rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
+        if valid is not None:
+            rows = rows[valid.reshape(-1, x.shape[-2])[0]]
+        distance = sampled_distances(rows)
+        median = torch.cat(distance).median() if distance else rows.new_zeros(())
+        if float(median) > 0:
+            self.metric.weight.mul_((self.median_distance / median).sqrt())
+        self.is_scaled.fill_(True)
+        self.is_calibrated = True
+        return self
 
     def forward(
         self,
@@ -146,9 +186,11 @@ class GraphLearner(nn.Module):
                 others, and the new nodes are attached to it too.
             valid: False marks nodes that only pad a batch to a common size; they get no edges.
         """
-        z = self.project(x, valid)
+        z = self.project(x)
         if graph is not None and graph.num_new > 0:
-            return self._attached(z, graph)
+            given = graph if isinstance(graph, AttachedGraph) else None
+            base = self._graph(z[: -graph.num_new], None if given is None else given.base)
+            return attach_points(base, z, graph, self.num_neighbors)
         learned = self._graph(z, graph, valid)
         if valid is None and not torch.compiler.is_compiling():
             self.health.look(z, learned)
@@ -172,24 +214,6 @@ class GraphLearner(nn.Module):
             z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None
         )
 
-    def _attached(self, z: Tensor, graph: Graph) -> AttachedGraph:
-        """Return the learned graph of the old nodes, with the new ones attached by their points."""
-        old, new = z[: -graph.num_new], z[-graph.num_new :]
-        given = graph if isinstance(graph, AttachedGraph) else None
-        base = self._graph(old, None if given is None else given.base)
-        own = torch.ones_like(new[:, 0])  # as every node has with itself
-        if not isinstance(base, SparseGraph):
-            return AttachedGraph(base, KernelRows(new, old), own)
-        neighbors = nearest_neighbors(old, self.num_neighbors, queries=new)
-        row = torch.arange(len(new), device=z.device).repeat_interleave(neighbors.shape[1])
-        pairs = torch.stack([row, neighbors.flatten()])
-        pairs = pairs[:, pairs[1] >= 0]
-        if given is not None and isinstance(given.new, SparseRows):
-            pairs = torch.cat([pairs, torch.stack([given.new.row, given.new.col])], -1)
-        row, col = torch.unique(pairs, dim=1)
-        weight = (-(new[row] - old[col]).square().sum(-1)).exp()
-        return AttachedGraph(base, SparseRows(row, col, weight, len(new)), own)
-
     def edges(
         self,
         x: Tensor,  # (N, in_channels)
@@ -209,7 +233,8 @@ class GraphLearner(nn.Module):
                 different graphs are not joined.
 
         Example:
-            >>> edge_index, edge_weight = GraphLearner(8, num_neighbors=2).edges(torch.randn(9, 8))
+            >>> x = torch.randn(9, 8)
+            >>> edge_index, edge_weight = GraphLearner(8, num_neighbors=2).calibrate(x).edges(x)
             >>> edge_index.shape[1] == edge_weight.shape[0]
             True
         """
@@ -230,45 +255,87 @@ class GraphLearner(nn.Module):
     def project(
         self,
         x: Tensor,  # (*batch, N, in_channels)
-        valid: Tensor | None = None,  # (*batch, N), bool
-        offset: Tensor | None = None,  # (in_channels,)
     ) -> Tensor:  # (*batch, N, rank)
-        """Return z = Rᵀf, the points between which distances are measured.
+        """Return z = Rᵀf, the projected features whose Euclidean distances the kernel sees.
 
-        Distances do not depend on where points are measured from, but digits do: with None that is
-        the mean of the rows, where they lie far away. Who projects rows part by part passes one
-        `offset` for all parts.
+        Features far from the origin are centred first: distances stay the same, and keep their
+        digits.
         """
         x = as_input(x, self.metric.weight, self.in_channels)
-        if self._must_scale:
-            self._scale_metric(x, valid)
-        if offset is not None:
-            z: Tensor = self.metric(x - offset)
-            check_projection(z, x)
-            return z
-        z = self.metric(x)
+        if not self.is_calibrated:
+            raise RuntimeError(
+                'metric_init="median" scales the metric to features, but calibrate was not called; '
+                'call calibrate(x) before the first forward, or set metric_init="random"'
+            )
+        z: Tensor = self.metric(x)
         check_projection(z, x)
-        if not torch.compiler.is_compiling() and not self.shares_rows and _is_far_away(z):
-            # Only differences count, and those of large numbers have lost their digits.
+        if not torch.compiler.is_compiling() and self.gather_rows is None and _is_far_away(z):
             z = self.metric(x - x.mean(-2, keepdim=True))
         return z
 
-    @torch.no_grad()
-    def _scale_metric(self, x: Tensor, valid: Tensor | None) -> None:
-        # One graph of a batch stands for all.
-        rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
-        if valid is not None:
-            rows = rows[valid.reshape(-1, x.shape[-2])[0]]
-        distance = spread_distances(rows)
-        median = torch.cat(distance).median() if distance else rows.new_zeros(())
-        if float(median) > 0:
-            self.metric.weight.mul_((self.median_distance / median).sqrt())
-        self.is_scaled.fill_(True)
-        self._must_scale = False
-
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
-        self._must_scale = not bool(self.is_scaled)
+        self.is_calibrated = bool(self.is_scaled)
+
+    @torch.no_grad()
+    def explain_edge(
+        self,
+        first: Tensor,  # (in_channels,)
+        second: Tensor,  # (in_channels,)
+    ) -> EdgeExplanation:
+        r"""Decompose the learned distance of two nodes exactly, by direction and by feature.
+
+        With δ = f_i - f_j and M = RRᵀ,
+
+        .. math::
+            \|R^\top \delta\|^2 = \sum_s (R^\top \delta)_s^2 = \sum_k \delta_k (M \delta)_k
+
+        A feature in which the nodes agree contributes nothing.
+
+        Args:
+            first: features of one node, as the learner sees them.
+            second: features of the other.
+
+        Cost: 4·in_channels·rank FLOP, in float64.
+
+        Example:
+            >>> learner = GraphLearner(2, 2, metric_init="identity")
+            >>> learner.explain_edge(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.0])).features
+            tensor([4., 0.], dtype=torch.float64)
+        """
+        for name, row in (("first", first), ("second", second)):
+            if row.shape != (self.in_channels,):
+                raise ValueError(
+                    f"{name} must be the {self.in_channels} features of one node, but its shape is "
+                    f"{tuple(row.shape)}"
+                )
+        return decompose_distance(first, second, self.metric.weight.T)
+
+    @torch.no_grad()
+    def feature_importance(
+        self,
+        x: Tensor,  # (N, in_channels)
+    ) -> Tensor:  # (in_channels,)
+        r"""Return the mean contribution of each feature to the squared distance of two nodes.
+
+        The mean of :meth:`explain_edge` over all ordered pairs, with Σ the features' covariance:
+
+        .. math::
+            \frac{1}{N^2} \sum_{ij} \delta_k (M \delta)_k = 2\, (M \Sigma)_{kk}
+
+        The contributions sum to the mean squared distance.
+
+        Args:
+            x: features of all nodes, as the learner sees them.
+
+        Cost: 4·N·in_channels·rank FLOP; no pair is visited.
+
+        Example:
+            >>> learner = GraphLearner(2, 2, metric_init="identity")
+            >>> learner.feature_importance(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
+            tensor([2., 0.], dtype=torch.float64)
+        """
+        return mean_contributions(x, self.metric.weight.T)
 
     def _choose_backend(self, z: Tensor) -> Backend:
         if self.backend != "auto":
@@ -317,21 +384,6 @@ class GraphLearner(nn.Module):
             f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
             f"num_neighbors={self.num_neighbors}"
         )
-
-
-def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
-    """Return what ``backend="dense"`` takes at its peak, with gradients.
-
-    Args:
-        shape: of the nodes, the batch before it if any.
-        itemsize: bytes of a weight.
-
-    Example:
-        >>> dense_bytes((1000,), 4)
-        16000000
-    """
-    # Distances, weights, the gradient of the weights and that of the distances.
-    return 4 * math.prod(shape) * shape[-1] * itemsize
 
 
 @torch.no_grad()

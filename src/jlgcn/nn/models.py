@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from jlgcn._validation import as_input
 from jlgcn.graphs import Graph, as_graph
+from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.health import warn_together
 from jlgcn.nn.learner import Backend, GraphLearner
@@ -127,6 +128,25 @@ class JLGCN(nn.Module):
     def learners(self) -> list[GraphLearner]:
         """The graph learner of every layer that has one."""
         return [module for module in self.modules() if isinstance(module, GraphLearner)]
+
+    def calibrate(
+        self,
+        x: Tensor,  # (*batch, N, in_channels)
+        graph: Any = None,  # noqa: ANN401
+    ) -> Self:
+        """Scale metrics that start at the median (``metric_init="median"``) to these features.
+
+        :func:`jlgcn.training.fit_nodes` calls it; call it yourself before another training loop.
+
+        Args:
+            x: features.
+            graph: the given graph.
+
+        Returns:
+            The network itself.
+        """
+        calibrate_learners(self, lambda: self(x, graph))
+        return self
 
     def forward(
         self,

@@ -41,30 +41,30 @@ class JLGCNOptions:
         (False, True)
     """
 
-    normalize_learned: bool = False
-    min_degree: float = 0.0
-    graph_after_dropout: bool = False
-    bias: bool = False
+    normalize_learned: bool = True
+    min_degree: float = 1.0
+    graph_after_dropout: bool = True
+    bias: bool = True
     metric_init: MetricInit = "random"
     median_distance: float = 1.0
-    glr_normalized: bool = False
-    glr_on: Literal["input", "layer"] = "layer"
+    glr_normalized: bool = True
+    glr_on: Literal["input", "layer"] = "input"
 
 
 Preset = Literal["paper", "authors"]
 
 #: The paper's text, and the code of its authors.
 PRESETS: dict[Preset, JLGCNOptions] = {
-    "paper": JLGCNOptions(),
-    "authors": JLGCNOptions(
-        normalize_learned=True,
-        min_degree=1.0,
-        graph_after_dropout=True,
-        bias=True,
+    "paper": JLGCNOptions(
+        normalize_learned=False,
+        min_degree=0.0,
+        graph_after_dropout=False,
+        bias=False,
         metric_init="random",
-        glr_normalized=True,
-        glr_on="input",
+        glr_normalized=False,
+        glr_on="layer",
     ),
+    "authors": JLGCNOptions(),
 }
 
 

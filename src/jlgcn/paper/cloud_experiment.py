@@ -57,13 +57,10 @@ class CloudExperiment(Experiment):
         model, result = fit_graphs(
             lambda: make_model(self, clouds.num_classes),
             clouds,
-            self.train,
+            config=self.train,
             seed=seed,
             points_missing=POINTS_MISSING,
-            checkpoints=where.checkpoints,
-            checkpoint_seconds=where.checkpoint_seconds,
-            progress=where.progress,
-            label=where.label,
+            options=where.options,
         )
         # The confusion of every seed would make records hard to read; a file beside them holds it.
         confusion = result.measured.pop("confusion")

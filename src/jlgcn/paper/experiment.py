@@ -16,22 +16,19 @@ from typing import Any, ClassVar, Literal, TypeVar
 from jlgcn._files import write_file
 from jlgcn.distributed.collectives import process_group
 from jlgcn.paper.records import config_hash, read_result, write_result
-from jlgcn.training import FitResult
+from jlgcn.training import FitResult, RunOptions
 
 Protocol = Literal["honest", "authors"]
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where a run finds its data and leaves its checkpoints, and what it shows meanwhile.
+    """Where a run finds its data, what it is called, and how it is carried out.
 
     Attributes:
         root: folder of the data; None for JLGCN_DATA.
         download: fetch data files that are not there.
-        checkpoints: folder for checkpoints.
-        checkpoint_seconds: time between two of them.
-        progress: show a bar.
-        label: what the bar is called.
+        options: device, checkpoints, progress bar.
         out: folder of runs, where readings of test labels are counted; None where none may be read.
         recipe: the recipe that is run.
         variant: which of its variants.
@@ -39,10 +36,7 @@ class Where:
 
     root: Path | None = None
     download: bool = False
-    checkpoints: Path | None = None
-    checkpoint_seconds: float = 120.0
-    progress: bool = False
-    label: str = ""
+    options: RunOptions = field(default_factory=RunOptions)
     out: Path | None = None
     recipe: str = ""
     variant: str = ""
@@ -123,8 +117,7 @@ def run_seed(
     data: Any = None,  # noqa: ANN401
     download: bool = False,
     resume: bool = False,
-    progress: bool = False,
-    checkpoint_seconds: float = 120.0,
+    options: RunOptions | None = None,
 ) -> dict[str, Any]:
     """Run one seed of an experiment and return its result.
 
@@ -142,8 +135,8 @@ def run_seed(
         data: what to run on in place of the experiment's own data.
         download: fetch data files that are not there.
         resume: go on from the checkpoint of an interrupted run, instead of refusing.
-        progress: show a bar.
-        checkpoint_seconds: time between two checkpoints.
+        options: device, time between checkpoints, progress bar; folder and label follow from the
+            others.
     """
     configuration = experiment.configuration()
     place = Path(config_hash(configuration)) / f"seed-{seed}"
@@ -159,18 +152,12 @@ def run_seed(
             f"{folder} has checkpoints of an interrupted run; add --resume to go on from them, or "
             "delete the folder to begin anew"
         )
-    label = f"{recipe} {variant} seed {seed}"
-    where = Where(
-        root,
-        download,
-        checkpoints,
-        checkpoint_seconds,
-        progress,
-        label,
-        out=out,
-        recipe=recipe,
-        variant=variant,
+    options = replace(
+        RunOptions() if options is None else options,
+        checkpoints=checkpoints,
+        label=f"{recipe} {variant} seed {seed}",
     )
+    where = Where(root, download, options, out, recipe, variant)
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}

@@ -77,15 +77,11 @@ class NodeExperiment(Experiment):
         model, result = fit_nodes(
             lambda: make_model(self, x.shape[1], data.num_classes),
             data,
-            x,
-            data.graph(),
-            self.train,
+            x=x,
+            config=self.train,
             seed=seed,
             trace_test=self.protocol == "authors",
-            checkpoints=where.checkpoints,
-            checkpoint_seconds=where.checkpoint_seconds,
-            progress=where.progress,
-            label=where.label,
+            options=where.options,
         )
         files = {}
         if self.keep_graphs > 0:

@@ -9,7 +9,7 @@ from jlgcn.training.cloud_data import (
     unit_sphere,
 )
 from jlgcn.training.graphs import CloudTrainConfig, fit_graphs
-from jlgcn.training.loop import FitResult
+from jlgcn.training.loop import FitResult, RunOptions
 from jlgcn.training.node_data import NodeData
 from jlgcn.training.nodes import TrainConfig, fit_nodes
 
@@ -18,6 +18,7 @@ __all__ = [
     "CloudTrainConfig",
     "FitResult",
     "NodeData",
+    "RunOptions",
     "TrainConfig",
     "augment",
     "choose_points",

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-_MESHES = (".off", ".obj", ".ply")
-
-# What h5py and zlib raise for files that are damaged, or hold something else.
-_NOT_HDF5 = (
-    *(OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError),
-    zlib.error,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +36,11 @@ class CloudData:
     def num_classes(self) -> int:
         """Number of classes."""
         return int(self.y.max()) + 1
+
+    def to(self, device: torch.device | str) -> CloudData:
+        """Return the data with all tensors on a device."""
+        names = ("points", "y", "train", "val", "test")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     def __repr__(self) -> str:
         return (
@@ -94,16 +90,17 @@ def augment(
     """
     size = (points.shape[0], 1, 3)
     low, high = scale
-    factor = low + (high - low) * torch.rand(size, generator=generator)
-    offset = shift * (2 * torch.rand(size, generator=generator) - 1)
+    device = points.device
+    factor = low + (high - low) * torch.rand(size, generator=generator, device=device)
+    offset = shift * (2 * torch.rand(size, generator=generator, device=device) - 1)
     if rotate:
-        angle = 2 * torch.pi * torch.rand(points.shape[0], generator=generator)
+        angle = 2 * torch.pi * torch.rand(size[0], generator=generator, device=device)
         cos, sin, zero, one = angle.cos(), angle.sin(), 0 * angle, 0 * angle + 1
         turn = torch.stack([cos, zero, sin, zero, one, zero, -sin, zero, cos], -1).view(-1, 3, 3)
         points = points @ turn
     points = points * factor + offset
     if jitter > 0:
-        noise = jitter * torch.randn(points.shape, generator=generator)
+        noise = jitter * torch.randn(points.shape, generator=generator, device=device)
         points = points + noise.clamp(-3 * jitter, 3 * jitter)
     return points
 
@@ -123,7 +120,8 @@ def drop_points(
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction must be between 0 and 1, but it is {fraction}")
     kept = max(1, round((1 - fraction) * points.shape[1]))
-    return choose_points(points, kept, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator(points.device).manual_seed(seed)
+    return choose_points(points, kept, generator=generator)
 
 
 def choose_points(
@@ -142,5 +140,6 @@ def choose_points(
         raise ValueError(
             f"clouds have {points.shape[1]} points, but num_points is {num_points}; use fewer"
         )
-    order = torch.rand(points.shape[:2], generator=generator).argsort(-1)[:, :num_points]
+    drawn = torch.rand(points.shape[:2], generator=generator, device=points.device)
+    order = drawn.argsort(-1)[:, :num_points]
     return points.gather(1, order.unsqueeze(-1).expand(-1, -1, points.shape[-1]))

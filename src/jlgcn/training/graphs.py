@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +12,10 @@ from torch.nn.functional import cross_entropy
 from jlgcn._validation import check_finite, check_labels, check_shape, warn_of_absent_classes
 from jlgcn.distributed.collectives import is_distributed, mean_over_processes, process_group
 from jlgcn.nn import GraphLevelJLGCN, GraphLevelOutput
+from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.training.cloud_data import CloudData, augment, choose_points, drop_points
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
-from jlgcn.training.loop import FitResult, Run, run_epochs
+from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
 
 #: Clouds that are evaluated at a time.
 _EVALUATED = 64
@@ -58,15 +57,11 @@ class CloudTrainConfig:
 def fit_graphs(
     make_model: Callable[[], nn.Module],
     data: CloudData,
-    config: CloudTrainConfig,
     *,
+    config: CloudTrainConfig,
     seed: int,
     points_missing: Sequence[float] = (),
-    checkpoints: Path | None = None,
-    checkpoint_seconds: float = 120.0,
-    deterministic: bool = False,
-    progress: bool = False,
-    label: str = "",
+    options: RunOptions | None = None,
 ) -> tuple[nn.Module, FitResult]:
     """Train a network on clouds and return it as validation selected it.
 
@@ -82,11 +77,7 @@ def fit_graphs(
         seed: of everything random.
         points_missing: shares of the points that are dropped from test clouds, after selection,
             to see what remains of the accuracy.
-        checkpoints: folder for checkpoints, see :func:`jlgcn.training.fit_nodes`.
-        checkpoint_seconds: time between two checkpoints.
-        deterministic: see :func:`jlgcn.training.fit_nodes`.
-        progress: show a bar, where there is a terminal.
-        label: what the bar is called.
+        options: device, checkpoints, determinism, progress bar.
 
     Returns:
         The network, and the result. Its `measured` has ``mean_class_accuracy``, ``model_bytes``,
@@ -95,23 +86,26 @@ def fit_graphs(
     Cost: a forward and backward pass over the training clouds and a forward pass over the
     validation clouds an epoch.
     """
+    options = RunOptions() if options is None else options
+    data = data.to(options.device)
     check_shape(data.points.shape, "points")
     check_finite(data.points, "points")
     for name in ("train", "val"):
         check_labels(data.y, getattr(data, name), len(data.points), name=name)
     warn_of_absent_classes(data.y, data.train, data.num_classes)
-    with deterministic_algorithms(deterministic):
+    with deterministic_algorithms(options.deterministic):
         torch.manual_seed(seed)
-        model = make_model()
-        # What depends on the first features a network sees must not depend on who sees which.
-        _look_first(model, _evaluation_points(data, data.train[: config.batch_size], config))
+        model = make_model().to(options.device)
+        # On the same clouds in every process, before they take different parts of a batch.
+        points = _evaluation_points(data, data.train[: config.batch_size], config)
+        calibrate_learners(model, lambda: model(points))
         optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         run = Run(model, optimizer)
-        if checkpoints is not None:
+        if options.checkpoints is not None:
             identity = {"config": asdict(config), "seed": seed, "data": data.sha256}
-            run.resume(checkpoints, identity | bits_identity(deterministic))
+            run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
         network = model
         if is_distributed():
             from jlgcn.distributed import share_batches
@@ -122,15 +116,12 @@ def fit_graphs(
             config.epochs,
             lambda: _train_epoch(run, network, data, config),
             lambda: _validate(run, data, config),
-            checkpoints=checkpoints,
-            checkpoint_seconds=checkpoint_seconds,
-            progress=progress,
-            label=label,
+            options=options,
         )
         model.load_state_dict(run.best_state)
         test, y = _evaluation_points(data, data.test, config), data.y[data.test]
         predicted = predict(model, test).argmax(-1)
-        confusion = torch.zeros(data.num_classes, data.num_classes, dtype=torch.int64)
+        confusion = y.new_zeros(data.num_classes, data.num_classes)
         confusion.index_put_((y, predicted), torch.ones_like(y), accumulate=True)
         present = confusion.sum(-1) > 0
         by_class = confusion.diagonal()[present] / confusion.sum(-1)[present]
@@ -160,19 +151,6 @@ def predict(
     """
     model.eval()
     return torch.cat([model(part).logits for part in points.split(_EVALUATED)])
-
-
-@torch.no_grad()
-def _look_first(model: nn.Module, points: Tensor) -> None:
-    """Show a network features as in training, where batches are normalised by their own means.
-
-    Metrics are scaled to them; in evaluation, untrained, they would be far smaller.
-    """
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
-    before = [deepcopy(norm.state_dict()) for norm in norms]
-    model.train()(points)
-    for norm, state in zip(norms, before, strict=True):
-        norm.load_state_dict(state)
 
 
 def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTrainConfig) -> float:
@@ -220,7 +198,7 @@ def _regularizer(model: nn.Module, output: GraphLevelOutput) -> Tensor:  # (B,)
 
 
 def _batches(clouds: Tensor, batch_size: int, at_least: int) -> Iterator[Tensor]:
-    order = clouds[torch.randperm(len(clouds))]
+    order = clouds[torch.randperm(len(clouds), device=clouds.device)]
     for batch in order.split(batch_size):
         # One cloud alone has no variance to be normalised by, and every process needs one.
         if len(batch) >= at_least:
@@ -229,7 +207,7 @@ def _batches(clouds: Tensor, batch_size: int, at_least: int) -> Iterator[Tensor]
 
 def _evaluation_points(data: CloudData, clouds: Tensor, config: CloudTrainConfig) -> Tensor:
     """Return points that are the same in every epoch and for every seed and network."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(data.points.device).manual_seed(0)
     return choose_points(data.points[clouds], config.num_points, generator=generator)
 
 

@@ -41,6 +41,36 @@ _STATE = record(
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """How a training run is carried out; none of it changes what is learned, up to rounding.
+
+    Attributes:
+        device (str or torch.device, default "cpu"): where to train; data, model and random
+            generators follow it.
+        checkpoints (Path or None, default None): folder for checkpoints. A run that finds one
+            resumes from it, and ends with the same parameters, bit for bit, as if it had not been
+            interrupted. Ctrl-C and SIGTERM finish the epoch and write one. None writes none.
+        checkpoint_seconds (float ≥ 0, default 120): time between two checkpoints.
+        deterministic (bool, default False): use deterministic algorithms only, and resume only from
+            checkpoints of the same versions and number of threads; the same machine and seed then
+            give the same bits.
+        progress (bool, default False): show a progress bar, if there is a terminal.
+        label (str, default ""): its description.
+
+    Example:
+        >>> RunOptions(progress=True).device
+        'cpu'
+    """
+
+    device: torch.device | str = "cpu"
+    checkpoints: Path | None = None
+    checkpoint_seconds: float = 120.0
+    deterministic: bool = False
+    progress: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True)
 class Best:
     """The epoch that validation selects: highest accuracy, and lowest loss among equals."""
 
@@ -119,6 +149,11 @@ class Run:
         self.seconds = 0.0
         self.identity: dict[str, Any] = {}
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.model.parameters()).device
+
     def select(self, val_accuracy: float, val_loss: float) -> None:
         """Keep the parameters as they are if this epoch is the best so far."""
         if self.best.is_beaten_by(val_accuracy, val_loss):
@@ -147,7 +182,7 @@ class Run:
             tensors |= {f"adam/{index}/{name}": value for name, value in moments.items()}
         tensors = {name: t.detach().clone() for name, t in tensors.items()}
         tensors |= {f"best/{name}": t for name, t in self.best_state.items()}  # copies already
-        tensors["random"] = torch.get_rng_state()
+        tensors |= random_state(self.device)
         state = {
             "identity": self.identity,
             "epoch": self.epoch,
@@ -173,6 +208,8 @@ class Run:
             _STATE(state, "")
             self._check(tensors, state)
             torch.set_rng_state(tensors["random"])
+            if "random/cuda" in tensors:
+                torch.cuda.set_rng_state(tensors["random/cuda"], self.device)
         except (ValueError, RuntimeError, TypeError) as error:  # of the random state, the last two
             raise ValueError(
                 f"the newest checkpoint in {folder} is not one of this network ({error}); delete "
@@ -207,7 +244,7 @@ class Run:
                 wanted[f"adam/{index}/step"] = torch.tensor(0.0)
         size = (state["epoch"], len(state["history"]))
         wanted["history"] = torch.empty(size, dtype=torch.float64, device="meta")  # takes no memory
-        wanted["random"] = torch.get_rng_state()
+        wanted |= random_state(self.device)
         if tensors.keys() != wanted.keys():
             names = ", ".join(sorted(tensors.keys() ^ wanted.keys())[:5])
             raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
@@ -240,10 +277,7 @@ def run_epochs(
     train: Callable[[], float],
     validate: Callable[[], dict[str, float]],
     *,
-    checkpoints: Path | None,
-    checkpoint_seconds: float,
-    progress: bool,
-    label: str,
+    options: RunOptions,
 ) -> None:
     """Train until `num_epochs` are done; what validation selects is kept in the run.
 
@@ -253,20 +287,18 @@ def run_epochs(
         train: trains one epoch and returns its loss.
         validate: returns what is to be kept of the epoch, ``val_accuracy`` and ``val_loss`` among
             it.
-        checkpoints: folder for checkpoints, or None.
-        checkpoint_seconds: time between two of them.
-        progress: show a bar, where there is a terminal.
-        label: what the bar is called.
+        options: checkpoints and progress bar.
     """
+    checkpoints = options.checkpoints
     is_first = process_group()[0] == 0
     started = saved = time.perf_counter()
     before = run.seconds
     bar = tqdm(
         total=num_epochs,
         initial=run.epoch,
-        desc=label,
+        desc=options.label,
         unit="epoch",
-        disable=None if progress and is_first else True,
+        disable=None if options.progress and is_first else True,
         dynamic_ncols=True,
     )
     writes = checkpoints is not None and is_first
@@ -297,7 +329,7 @@ def run_epochs(
             run.seconds = before + time.perf_counter() - started
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
             bar.update()
-            is_due = interruption.signal or time.perf_counter() - saved > checkpoint_seconds
+            is_due = interruption.signal or time.perf_counter() - saved > options.checkpoint_seconds
             if checkpoints is not None and is_first:
                 snapshot = run.snapshot()
                 if is_due:
@@ -311,6 +343,14 @@ def run_epochs(
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the state of the random generators that a run on this device draws from."""
+    state = {"random": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["random/cuda"] = torch.cuda.get_rng_state(device)
+    return state
 
 
 def state_hash(state: dict[str, Tensor]) -> str:

@@ -53,6 +53,11 @@ class NodeData:
         """Return the given edges as a graph."""
         return SparseGraph(self.edge_index, num_nodes=self.num_nodes)
 
+    def to(self, device: torch.device | str) -> NodeData:
+        """Return the data with all tensors on a device."""
+        names = ("x", "y", "edge_index", "train", "val", "test")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
     def subset(self, nodes: Tensor) -> NodeData:
         """Return the part of the data on these nodes, which are numbered anew in this order.
 

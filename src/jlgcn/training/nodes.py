@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.ops import SparseFeatures
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
-from jlgcn.training.loop import FitResult, Run, run_epochs
+from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
 from jlgcn.training.node_data import NodeData
 
 
@@ -51,17 +50,13 @@ class TrainConfig:
 def fit_nodes(
     make_model: Callable[[], nn.Module],
     data: NodeData,
-    x: Tensor | SparseFeatures,  # (N, in_channels)
-    graph: Graph,
-    config: TrainConfig,
     *,
+    config: TrainConfig,
     seed: int,
+    x: Tensor | SparseFeatures | None = None,  # (N, in_channels)
+    graph: Graph | None = None,
     trace_test: bool = False,
-    checkpoints: Path | None = None,
-    checkpoint_seconds: float = 120.0,
-    deterministic: bool = False,
-    progress: bool = False,
-    label: str = "",
+    options: RunOptions | None = None,
 ) -> tuple[nn.Module, FitResult]:
     """Train a network on the nodes of one graph and return it as validation selected it.
 
@@ -72,25 +67,21 @@ def fit_nodes(
     Args:
         make_model: returns the network, called after the seed is set. It is called with features
             and a graph and returns logits, or is a :class:`jlgcn.nn.JLGCN`.
-        data: labels and split.
-        x: features, which may be scaled; sparse ones for the baselines, which take them.
-        graph: the given graph, which may be incomplete.
-        config: how to train.
-        seed: of everything random.
-        trace_test: look at the test nodes after every epoch, as the paper's authors do. Only for
-            their protocol: the best of these is reported apart, and selection never sees it.
-        checkpoints: folder for checkpoints; a run that finds one goes on from it, and ends with the
-            same parameters, bit for bit, as if nothing had happened. Ctrl-C and SIGTERM wait for
-            the end of the epoch and leave one. None for none.
-        checkpoint_seconds: time between two checkpoints.
-        deterministic: use only algorithms whose result does not depend on chance, and go on only
-            from checkpoints of the same versions and number of threads: the same machine and seed
-            then give the same bits.
-        progress: show a bar, where there is a terminal.
-        label: what the bar is called.
+        data: given graph, labels and split.
+        config: optimisation settings.
+        seed: random seed.
+        x: scaled features in place of `data.x`; baselines also take sparse ones.
+        graph: another graph in place of the given one.
+        trace_test: evaluate on the test nodes after every epoch, as the paper's authors do. Only
+            for their protocol: the best epoch is reported apart, and selection never sees it.
+        options: device, checkpoints, determinism, progress bar.
 
     Cost: a forward and backward pass and one further forward pass an epoch.
     """
+    options = RunOptions() if options is None else options
+    data = data.to(options.device)
+    x = data.x if x is None else x.to(options.device)
+    graph = data.graph() if graph is None else graph.to(device=options.device)
     check_shape(x.shape, "x")
     check_finite(x if isinstance(x, Tensor) else x.value)
     for name in ("train", "val"):
@@ -98,9 +89,9 @@ def fit_nodes(
     if trace_test:
         check_labels(data.y, data.test, data.num_nodes, name="test")
     warn_of_absent_classes(data.y, data.train, data.num_classes)
-    with deterministic_algorithms(deterministic):
+    with deterministic_algorithms(options.deterministic):
         torch.manual_seed(seed)
-        model = make_model()
+        model = make_model().to(options.device)
         if isinstance(model, JLGCN) and not isinstance(x, Tensor):
             raise ValueError(
                 "JLGCN takes features as a tensor, but x is sparse; pass it dense: "
@@ -110,24 +101,22 @@ def fit_nodes(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         run = Run(model, optimizer)
-        if checkpoints is not None:
+        if options.checkpoints is not None:
             identity = {
                 "config": asdict(config),
                 "trace_test": trace_test,
                 "seed": seed,
                 "data": data.sha256,
             }
-            run.resume(checkpoints, identity | bits_identity(deterministic))
+            run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
         part = _Part.of(model, data, x, graph, seed)
+        _calibrate(model, part)
         run_epochs(
             run,
             config.epochs,
             lambda: _train_epoch(run, part, config),
             lambda: _validate(run, part, trace_test),
-            checkpoints=checkpoints,
-            checkpoint_seconds=checkpoint_seconds,
-            progress=progress,
-            label=label,
+            options=options,
         )
         model.load_state_dict(run.best_state)
         _, test_logits = _evaluate(model, part)
@@ -198,7 +187,7 @@ class _Part:
             return None
         rank, num_processes = process_group()
         torch.manual_seed((self.seed * 1_000_003 + epoch) * num_processes + rank)
-        return torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        return torch.Generator(self.y.device).manual_seed(self.seed * 1_000_003 + epoch)
 
     def mean(self, terms: Tensor, name: str) -> Tensor:
         """Return the sum of this process's terms, divided by the number of terms of all."""
@@ -209,6 +198,15 @@ class _Part:
         name = "val" if nodes is self.val else "test"
         correct = (logits.argmax(-1) == self.y[nodes]).double()
         return float(sum_over_processes(self.mean(correct, name)))
+
+
+def _calibrate(model: nn.Module, part: _Part) -> None:
+    """Scale metrics that start at the median, by the dropout that the first epoch will draw."""
+    if isinstance(model, JLGCN) and not all(learner.is_calibrated for learner in model.learners):
+        assert isinstance(part.x, Tensor)
+        with torch.random.fork_rng(devices=[part.x.device] if part.x.is_cuda else []):
+            part.draw(0)
+            model.calibrate(part.x, part.graph)
 
 
 def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:

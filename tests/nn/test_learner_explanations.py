@@ -6,7 +6,7 @@ import torch
 from jlgcn import KernelGraph
 from jlgcn.closed_form import NodeExplanation
 from jlgcn.graphs import EdgeExplanation
-from jlgcn.nn import GraphLearner, explain_edge, feature_importance
+from jlgcn.nn import GraphLearner
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_contributions_sum_to_the_squared_distance_of_the_weight(learner: GraphL
     weights = graph.detach().to_dense()
     for i in range(20):
         for j in range(20):
-            why = explain_edge(learner, x[i], x[j])
+            why = learner.explain_edge(x[i], x[j])
             assert float(why.directions.sum()) == pytest.approx(why.squared_distance, rel=1e-12)
             assert float(why.features.sum()) == pytest.approx(why.squared_distance, rel=1e-9)
             assert why.weight == pytest.approx(float(weights[i, j]), rel=1e-5)
@@ -31,31 +31,31 @@ def test_contributions_sum_to_the_squared_distance_of_the_weight(learner: GraphL
 def test_features_in_which_nodes_agree_add_nothing(learner: GraphLearner) -> None:
     first, second = torch.randn(6), torch.randn(6)
     second[2] = first[2]
-    assert float(explain_edge(learner, first, second).features[2]) == 0
+    assert float(learner.explain_edge(first, second).features[2]) == 0
 
 
 def test_an_offsetting_feature_is_negative() -> None:
     learner = GraphLearner(2, 1, metric_init="random")
     with torch.no_grad():
         learner.metric.weight.copy_(torch.tensor([[1.0, -1.0]]))
-    why = explain_edge(learner, torch.tensor([2.0, 1.0]), torch.zeros(2))
+    why = learner.explain_edge(torch.tensor([2.0, 1.0]), torch.zeros(2))
     assert why.features.tolist() == [2.0, -1.0]
     assert "squared distance 1 over 2 features" in repr(why)
 
 
 def test_importance_is_the_mean_over_all_pairs(learner: GraphLearner) -> None:
     x = torch.randn(9, 6)
-    pairs = [explain_edge(learner, a, b).features for a in x for b in x]
-    assert torch.allclose(feature_importance(learner, x), torch.stack(pairs).mean(0), atol=1e-6)
+    pairs = [learner.explain_edge(a, b).features for a in x for b in x]
+    assert torch.allclose(learner.feature_importance(x), torch.stack(pairs).mean(0), atol=1e-6)
 
 
 def test_rows_of_another_width_are_refused(learner: GraphLearner) -> None:
     with pytest.raises(ValueError, match="second must be the 6 features of one node"):
-        explain_edge(learner, torch.ones(6), torch.ones(5))
+        learner.explain_edge(torch.ones(6), torch.ones(5))
 
 
 def test_an_explanation_cannot_be_changed(learner: GraphLearner) -> None:
-    why = explain_edge(learner, torch.ones(6), torch.zeros(6))
+    why = learner.explain_edge(torch.ones(6), torch.zeros(6))
     assert isinstance(why, EdgeExplanation)
     with pytest.raises(AttributeError, match="weight"):
         why.weight = 1.0  # type: ignore[misc]
