@@ -29,7 +29,7 @@ from jlgcn.closed_form import fit_closed_form
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.estimator.validation import probabilities
 from jlgcn.graphs import gaussian_knn_graph
-from jlgcn.nn import JLGCN, GraphLearner, GraphLevelJLGCN, JLGCNConv, JLGCNOptions
+from jlgcn.nn import JLGCN, PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
 from jlgcn.nn.learner import BACKENDS
 from jlgcn.training import TrainConfig, fit_nodes
 from tests.training.small import small_data
@@ -44,7 +44,7 @@ X = chance.normal(size=(N, 4)) + 2.0 * TRUE[:, None]
 Y = np.where(np.arange(N) < 12, TRUE, -1)
 EDGES = np.array([[0, 2, 1, 3], [2, 0, 3, 1]])
 T = torch.from_numpy(X).float()
-MEDIAN = JLGCNOptions(metric_init="median")
+MEDIAN = replace(PRESETS["paper"], metric_init="median")
 FITTED = JLGCNClassifier().fit(X, Y)
 
 
@@ -240,7 +240,7 @@ def with_weight(value: float) -> list[Try]:
 
 def with_edges(edges: np.ndarray) -> list[Try]:
     return everywhere(
-        r"(shape \(2, edges\), but it is \(3, 2\)|must be of integers, but)",
+        r"(shape \(2, edges\), but it is \(3, 2\)|must be of integers)",
         fit=lambda _: learn(graph=edges),
         predict=lambda _: new_rows(edges=edges),
         nn=lambda _: network(graph=torch.from_numpy(edges)),
@@ -311,7 +311,7 @@ CASES = [
         [
             *everywhere(
                 r"(between 0 and 39.*but edge 1 is \(40, 0\); number the nodes|"
-                r"old rows from 0 to 39, but they name)",
+                r"old nodes from 0 to 39, but they name)",
                 fit=lambda _: learn(graph=np.array([[0, 40], [2, 0]])),
                 predict=lambda _: new_rows(edges=np.array([[0], [40]])),
                 nn=lambda _: network(graph=torch.tensor([[0, 40], [2, 0]])),

@@ -171,7 +171,8 @@ def test_new_nodes_that_equal_old_ones_are_classified_as_they_are(
     graph = edges_within(y, 300)
     options = ClosedFormOptions(inputs=inputs, kernel_gamma=kernel_gamma)
     model = fit_closed_form(x, y, graph, train=torch.arange(30), options=options)
-    got = model.predict(x[:50], graph.edge_index[:, graph.edge_index[0] < 50])
+    is_new = graph.edge_index[0] < 50
+    got = model.predict(x[:50], (graph.edge_index[:, is_new], graph.weight[is_new]))
     assert float((got.argmax(-1) == model.logits[:50].argmax(-1)).float().mean()) > 0.95
 
 

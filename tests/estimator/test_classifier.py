@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -271,6 +272,29 @@ def test_a_graph_in_any_form_helps() -> None:
     assert (known == joined.transduction_[:40]).mean() > 0.9
 
 
+def test_predict_takes_the_formats_of_fit() -> None:
+    x, _, few = wine()
+    row = np.arange(177)
+    model = JLGCNClassifier(n_layers=1, n_neighbors=5, inputs="unit+own+neighbors")
+    model.fit(x, few, np.concatenate([[row, row + 1], [row + 1, row]], axis=1))
+    index, weight = np.array([[0, 0, 2], [3, 70, 150]]), np.array([1.0, 0.5, 2.0])
+    matrix = scipy.sparse.coo_array((weight, index), shape=(3, 178))
+    data = SimpleNamespace(edge_index=torch.from_numpy(index), edge_weight=torch.from_numpy(weight))
+    formats = [
+        (index, weight),
+        matrix,
+        matrix.tocsr(),
+        matrix.toarray(),
+        torch.from_numpy(matrix.toarray()).to_sparse(),
+        data,
+    ]
+    found = [model.predict_proba(x[:3], graph) for graph in formats]
+    for other in found[1:]:
+        assert np.allclose(other, found[0], atol=1e-7)
+    assert not np.allclose(model.predict_proba(x[:3], index), found[0])  # weights count
+    assert not np.allclose(model.predict_proba(x[:3]), found[0])
+
+
 def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
     x, _, few = wine()
     model = JLGCNClassifier().fit(x, few)
@@ -337,8 +361,10 @@ def test_what_cannot_be_fitted_says_why() -> None:
         model.learned_graph()
     model.fit(x, few)
     with pytest.raises(ValueError, match=r"edges must have the shape \(2, edges\)"):
-        model.predict(x[:2], np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="edges must name old rows from 0 to 177"):
+        model.predict(x[:2], np.zeros((3, 2), int))
+    with pytest.raises(ValueError, match=r"each of 2 new nodes.*178 old ones.*shape is \(2, 3\)"):
+        model.predict(x[:2], np.ones((2, 3)))
+    with pytest.raises(ValueError, match="edges must name old nodes from 0 to 177"):
         model.predict(x[:2], np.array([[0], [178]]))
 
 

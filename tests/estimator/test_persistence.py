@@ -121,7 +121,7 @@ def test_a_kernels_landmarks_are_kept() -> None:
     tensors, document = model_to_tensors(model)
     tensors |= {"scaler/shift": features[0], "scaler/scale": features[0]}
     loaded = model_from_tensors(tensors, document)
-    edges = torch.tensor([[0, 1], [5, 6]])
+    edges = torch.tensor([[0, 1], [5, 6]]), torch.ones(2)
     assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
     assert torch.equal(loaded.inputs(), model.inputs())
     with pytest.raises(ValueError, match="whitening has the shape"):

@@ -103,7 +103,7 @@ class Candidates:
         metric: Tensor,
         options: SelectedOptions,
         scale: float,
-        edges: Tensor | None,  # (2, E), int64
+        edges: tuple[Tensor, Tensor] | None,  # (2, E), int64, and (E,)
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
         """Return the new node, the old one and the weight of each edge of new nodes."""
         index, distance = _nearest(x, self.x, self.index.shape[1], is_same=False)
@@ -114,10 +114,12 @@ class Candidates:
         row, col, weight = _choose(index, distance, options.n_neighbors)
         weight = scale * weight
         if edges is not None:
-            known = pair_distances(x, edges[0], edges[1], self.x) / self.unit
-            known = known + pair_distances(new, edges[0], edges[1], old)
-            row, col = torch.cat([row, edges[0]]), torch.cat([col, edges[1]])
-            weight = torch.cat([weight, (-options.given_decay * known).exp()])
+            (first, second), given = edges
+            known = pair_distances(x, first, second, self.x) / self.unit
+            known = known + pair_distances(new, first, second, old)
+            row, col = torch.cat([row, first]), torch.cat([col, second])
+            given = given.to(weight.dtype) * (-options.given_decay * known).exp()
+            weight = torch.cat([weight, given])
         return row, col, weight
 
     def weighted_given(self, metric: Tensor, decay: float) -> SparseGraph | None:

@@ -99,7 +99,7 @@ class ClosedFormModel:
     def predict(
         self,
         x: Features,  # (M, in_channels)
-        edges: Tensor | None = None,  # (2, E), int64
+        edges: tuple[Tensor, Tensor] | None = None,  # (2, E), int64, and (E,)
     ) -> Tensor:  # (M, num_classes)
         r"""Return the scores of new nodes, each attached to the graph by itself.
 
@@ -111,7 +111,7 @@ class ClosedFormModel:
 
         Args:
             x: features of the new nodes, scaled as the old ones were.
-            edges: the number of the new node, from 0, and that of the old one, of each given edge.
+            edges: given edges, as new and old node, counted from 0, and their weights.
 
         Cost: a search for neighbours, and M·n_neighbors·n_components FLOP; nothing grows with
         M·N.
@@ -134,15 +134,15 @@ class ClosedFormModel:
         inputs = classifier_inputs(self.options.inputs, h, degree, own, nearby)
         return self._kernel(inputs) @ self.weight + self.bias
 
-    def _known_neighbors(self, num_new: int, edges: Tensor | None) -> Tensor | None:
+    def _known_neighbors(self, num_new: int, edges: tuple[Tensor, Tensor] | None) -> Tensor | None:
         """Return the features that new nodes' given edges lead to, added up, where they count."""
         if num_blocks(self.options.inputs) < 3:
             return None
         if edges is None:
             return self.diffused.new_zeros(num_new, self.diffused.shape[1])
-        ones = self.diffused.new_ones(edges.shape[1])
+        index, weight = edges[0], edges[1].to(self.diffused.dtype)
         size = (num_new, self.diffused.shape[0])
-        rows = torch.sparse_coo_tensor(edges, ones, size, check_invariants=False)
+        rows = torch.sparse_coo_tensor(index, weight, size, check_invariants=False)
         return rows @ (self.candidates.x @ self.projection)
 
     @torch.no_grad()

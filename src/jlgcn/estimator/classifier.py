@@ -31,7 +31,6 @@ from jlgcn.estimator.document import (
 )
 from jlgcn.estimator.persistence import damaged, read_model, write_model
 from jlgcn.estimator.validation import (
-    as_edges,
     as_features,
     as_sparse,
     check_scaled,
@@ -41,6 +40,7 @@ from jlgcn.estimator.validation import (
     warn_of_equal_rows,
 )
 from jlgcn.graphs import EdgeExplanation, EdgeList, SparseGraph, top_edges
+from jlgcn.graphs.convert import as_cross_edges
 from jlgcn.ops import SparseFeatures
 
 logger = logging.getLogger(__name__)
@@ -163,30 +163,36 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
     def predict_proba(
         self,
         X: ArrayLike,  # noqa: N803
-        edges: ArrayLike | None = None,
+        graph: Any = None,  # noqa: ANN401
     ) -> NDArray[np.floating]:
-        """Return the probabilities of the classes for new rows, each by itself; not calibrated.
+        """Return class probabilities of new rows (inductive), not calibrated.
+
+        Every new row is attached to the learned graph by itself, so its probabilities do not
+        depend on the other new rows.
 
         Args:
             X: features of new rows, (n_new, n_features).
-            edges: known edges, (2, E): the number of the new row, from 0, and that of the row of
-                `fit`.
+            graph: known edges from new rows to rows of `fit`, in the formats of `fit`: an edge list
+                (2, E), new rows first, alone or in a pair with weights; a dense or sparse matrix,
+                (n_new, n_samples); or an object with an `edge_index`. None for none.
         """
         check_is_fitted(self, "model_")
         x = self._scaled(X)
-        pairs = None if edges is None else as_edges(edges, x.shape[0], len(self.transduction_))
-        return probabilities(self.model_.predict(x, pairs))
+        edges = None
+        if graph is not None:
+            edges = as_cross_edges(graph, x.shape[0], len(self.transduction_))
+        return probabilities(self.model_.predict(x, edges))
 
     def predict(
         self,
         X: ArrayLike,  # noqa: N803
-        edges: ArrayLike | None = None,
+        graph: Any = None,  # noqa: ANN401
     ) -> NDArray[Any]:
-        """Return the classes of new rows, each by itself; arguments as in :meth:`predict_proba`.
+        """Return the classes of new rows; arguments as in :meth:`predict_proba`.
 
-        For the rows of `fit` itself, :attr:`transduction_` is what was learned together.
+        For the rows of `fit` itself, :attr:`transduction_` has the transductive prediction.
         """
-        probability = self.predict_proba(X, edges)
+        probability = self.predict_proba(X, graph)
         predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
         return predicted
 

@@ -322,33 +322,3 @@ def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | N
             f"largest is {float(found.weight.amax()):.3g}; divide all of them by a constant"
         )
     return found
-
-
-def as_edges(edges: ArrayLike, num_new: int, num_old: int) -> Tensor:
-    """Return edges from new rows to old ones, each once, (2, E), int64."""
-    given = np.asarray(edges)
-    if given.ndim != 2 or given.shape[0] != 2:
-        raise ValueError(
-            f"edges must have the shape (2, edges), but it is {given.shape}; the first row counts "
-            "new rows, the second those of fit"
-        )
-    if given.dtype.kind not in "iu" and given.size:
-        raise ValueError(
-            f"edges must be of integers, but they are {given.dtype}; call edges.astype(int)"
-        )
-    pairs = torch.as_tensor(given.astype(np.int64))
-    for what, index, size in (("new", pairs[0], num_new), ("old", pairs[1], num_old)):
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-            raise ValueError(
-                f"edges must name {what} rows from 0 to {size - 1}, but they name "
-                f"{int(index.min())} to {int(index.max())}; the first row of edges counts new "
-                "rows, the second those of fit"
-            )
-    unique: Tensor = torch.unique(pairs, dim=1)
-    if unique.shape[1] < pairs.shape[1]:
-        warnings.warn(
-            f"{pairs.shape[1] - unique.shape[1]} edges are listed more than once; they are joined",
-            UserWarning,
-            stacklevel=4,
-        )
-    return unique

@@ -72,6 +72,68 @@ def as_graph(
     return converted if has_dtype and has_device else converted.to(device=device, dtype=dtype)
 
 
+def as_cross_edges(
+    graph: Any,  # noqa: ANN401
+    num_new: int,
+    num_old: int,
+) -> tuple[Tensor, Tensor]:  # (2, E), (E,)
+    """Return edges from new nodes to old ones, each once, and their weights.
+
+    Args:
+        graph: a bipartite graph in a format of :func:`as_graph`: an `edge_index`, (2, E) integers,
+            of new nodes (first row) and old ones (second row), alone or in a pair with weights; a
+            dense or sparse matrix, (num_new, num_old); or an object with an `edge_index`.
+        num_new: number of new nodes.
+        num_old: number of old nodes.
+
+    Cost: a sort of the edges.
+
+    Example:
+        >>> as_cross_edges(torch.tensor([[0.0, 2.0, 0.0]]), 1, 3)
+        (tensor([[0],
+                [1]]), tensor([2.]))
+    """
+    index, weight, shape = _cross_array(graph) if _is_array(graph) else _read_edges(graph)
+    if shape is not None and shape != (num_new, num_old):
+        raise ValueError(
+            f"a matrix of edges must have a row for each of {num_new} new nodes and a column for "
+            f"each of {num_old} old ones, but its shape is {shape}; an edge_index must be of "
+            "integers"
+        )
+    if index.dim() != 2 or index.shape[0] != 2:
+        raise ValueError(
+            f"edges must have the shape (2, edges), but it is {tuple(index.shape)}; the first row "
+            "counts new nodes, the second old ones"
+        )
+    index = index.long()
+    for what, nodes, size in (("new", index[0], num_new), ("old", index[1], num_old)):
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
+            raise ValueError(
+                f"edges must name {what} nodes from 0 to {size - 1}, but they name "
+                f"{int(nodes.min())} to {int(nodes.max())}; the first row of edges counts new "
+                "nodes, the second old ones"
+            )
+    unique, place = torch.unique(index, dim=1, return_inverse=True)
+    if unique.shape[1] < index.shape[1]:
+        what = "joined" if weight is None else "joined, and their weights added"
+        count = index.shape[1] - unique.shape[1]
+        warnings.warn(f"{count} edges are listed more than once; they are {what}", stacklevel=2)
+    if weight is None:
+        return unique, torch.ones(unique.shape[1], device=index.device)
+    check_not_negative(weight, "weight")
+    return unique, weight.new_zeros(unique.shape[1]).index_add(0, place, weight)
+
+
+def _cross_array(graph: Any) -> tuple[Tensor, Tensor | None, tuple[int, ...] | None]:  # noqa: ANN401
+    array = torch.as_tensor(graph)
+    check_real(array.dtype, "graph")
+    is_matrix = array.dtype.is_floating_point or array.dtype == torch.bool
+    if not is_matrix or not array.numel():
+        return array, None, None
+    index = array.nonzero().mT.contiguous()
+    return index, _as_weight(array[tuple(index)]), tuple(array.shape)
+
+
 def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Graph:  # noqa: ANN401
     if isinstance(graph, Graph):
         return graph
@@ -79,23 +141,38 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Gra
         if num_nodes is None:
             raise ValueError("no graph and no num_nodes; pass num_nodes for a graph without edges")
         return SparseGraph.without_edges(num_nodes)
+    if _is_array(graph):
+        return _from_array(torch.as_tensor(graph), num_nodes, notes)
+    index, weight, shape = _read_edges(graph)
+    if shape is None:
+        size = getattr(graph, "num_nodes", None)
+        return _from_edges(index, weight, num_nodes if size is None else size, notes)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"a sparse graph must be square, but it is {shape}")
+    return _from_edges(index, weight, shape[0], notes)
+
+
+def _is_array(graph: Any) -> bool:  # noqa: ANN401
+    if isinstance(graph, Tensor):
+        return graph.layout == torch.strided
+    return hasattr(graph, "__array__") and not hasattr(graph, "tocoo")
+
+
+def _read_edges(
+    graph: Any,  # noqa: ANN401
+) -> tuple[Tensor, Tensor | None, tuple[int, ...] | None]:
+    """Return edge_index, weights if there are any, and the shape of the matrix if it is one."""
     if isinstance(graph, (tuple, list)) and len(graph) == 2:
-        return _from_edges(_as_index(graph[0]), _as_weight(graph[1]), num_nodes, notes)
-    if isinstance(graph, Tensor) and graph.layout != torch.strided:
-        if graph.dim() != 2 or graph.shape[0] != graph.shape[1]:
-            raise ValueError(f"a sparse graph must be square, but it is {tuple(graph.shape)}")
+        return _as_index(graph[0]), _as_weight(graph[1]), None
+    if isinstance(graph, Tensor):
         coo = graph.to_sparse_coo().coalesce()
-        return _from_edges(coo.indices(), _as_weight(coo.values()), graph.shape[0], notes)
+        return coo.indices(), _as_weight(coo.values()), tuple(graph.shape)
     if hasattr(graph, "tocoo"):
-        if graph.shape[0] != graph.shape[1]:
-            raise ValueError(f"a sparse graph must be square, but it is {graph.shape}")
         coo = graph.tocoo()
         index = torch.stack([torch.as_tensor(coo.row), torch.as_tensor(coo.col)]).long()
-        return _from_edges(index, _as_weight(coo.data), graph.shape[0], notes)
+        return index, _as_weight(coo.data), tuple(graph.shape)
     if hasattr(graph, "edge_index"):
-        return _from_data(graph, num_nodes, notes)
-    if isinstance(graph, Tensor) or hasattr(graph, "__array__"):
-        return _from_array(torch.as_tensor(graph), num_nodes, notes)
+        return *_edges_of_data(graph), None
     raise TypeError(
         "graph must be a Graph, None, an edge_index, a pair (edge_index, weight), a dense or "
         "sparse matrix, or an object with an edge_index, but it is a "
@@ -148,19 +225,16 @@ def _from_edges(
     return SparseGraph.from_pattern(edges.pattern, torch.maximum(edges.weight, mirrored))
 
 
-def _from_data(data: Any, num_nodes: int | None, notes: list[UserWarning]) -> SparseGraph:  # noqa: ANN401
+def _edges_of_data(data: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
     weight = getattr(data, "edge_weight", None)
     if weight is None:
         attribute = getattr(data, "edge_attr", None)
         if isinstance(attribute, Tensor) and attribute.numel() == attribute.shape[0]:
             weight = attribute.flatten()
-    edge_index = data.edge_index
-    if edge_index is None:
-        edge_index = torch.empty(2, 0, dtype=torch.int64)
-    size = getattr(data, "num_nodes", None)
-    if size is None:
-        size = num_nodes
-    return _from_edges(_as_index(edge_index), _as_weight(weight), size, notes)
+    index = data.edge_index
+    if index is None:
+        index = torch.empty(2, 0, dtype=torch.int64)
+    return _as_index(index), _as_weight(weight)
 
 
 def _as_index(edge_index: Any) -> Tensor:  # noqa: ANN401
