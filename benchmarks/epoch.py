@@ -23,8 +23,9 @@ from torch.nn.functional import cross_entropy, leaky_relu
 from benchmarks.measure import median_ratio, peak_bytes, table, times_side_by_side, write_json
 from jlgcn import SparseGraph
 from jlgcn.nn import JLGCN, JLGCNConv
-from jlgcn.ops import dropout
-from jlgcn.paper import load_planetoid, normalize_rows
+from jlgcn.ops.dropout import dropout
+from jlgcn.paper import load_planetoid
+from jlgcn.paper.citation import normalize_rows
 
 CORA_NODES = 2708
 PROBES = 16

@@ -32,7 +32,8 @@ from benchmarks.measure import Run, in_own_process, peak_bytes, status_bytes, wr
 from jlgcn import _validation
 from jlgcn.graphs.regime import dense_bytes
 from jlgcn.nn import JLGCN, GraphLearner
-from jlgcn.paper import load_planetoid, normalize_rows
+from jlgcn.paper import load_planetoid
+from jlgcn.paper.citation import normalize_rows
 from jlgcn.training import NodeData, RunOptions, TrainConfig, fit_nodes
 from jlgcn.training.node_data import both_directions
 

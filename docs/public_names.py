@@ -1,7 +1,7 @@
 """Every public name, what it is, and the tests that mention it; `names.md` is made from this.
 
-A name is public if a package lists it in ``__all__``, if one of the modules below defines it
-without an underscore, or if it is a command of ``jlgcn``.
+A name is public if one of the packages below lists it in ``__all__``, or if it is a command of
+``jlgcn``. What several packages list is counted once, where it stands first.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from jlgcn.cli import app
 
 PACKAGES = (
     "jlgcn",
-    "jlgcn.ops",
     "jlgcn.graphs",
     "jlgcn.nn",
-    "jlgcn.closed_form",
-    "jlgcn.distributed",
     "jlgcn.training",
+    "jlgcn.closed_form",
+    "jlgcn.report",
     "jlgcn.io",
     "jlgcn.paper",
-    "jlgcn.report",
-)
-MODULES = (
-    "jlgcn.graphs.regime",
-    "jlgcn.io.export",
-    "jlgcn.paper.cloud_baselines",
-    "jlgcn.cli.kernels",
+    "jlgcn.ops",
+    "jlgcn.distributed",
+    "jlgcn.errors",
 )
 COMMANDS = "commands"
 _SHOWN_FILES = 3
@@ -59,11 +54,14 @@ def public_names(root: Path) -> list[PublicName]:
     """Return every public name of the project in this folder."""
     mentions = {path: _mentioned(path) for path in sorted(root.glob("tests/**/*.py"))}
     found = []
-    for home in (*PACKAGES, *MODULES):
+    seen_values: list[object] = []
+    for home in PACKAGES:
         module = importlib.import_module(home)
-        for name in getattr(module, "__all__", None) or _defined(module):
+        for name in module.__all__:
             value = getattr(module, name)
-            if not (inspect.ismodule(value) or name.startswith("__")):
+            is_new = not any(value is other for other in seen_values)
+            if is_new and not inspect.ismodule(value) and not name.startswith("__"):
+                seen_values.append(value)
                 tests = _files(root, {path: seen[name] for path, seen in mentions.items()})
                 found.append(PublicName(home, name, _first_sentence(value), tests))
     groups = {f"jlgcn {group.name}": group.typer_instance for group in app.registered_groups}
@@ -92,17 +90,6 @@ def as_markdown(names: list[PublicName]) -> str:
             shown = shown or "**no file**"
             lines.append(f"- **`{name.name}`**: {name.summary}. Tested in {shown}.")
     return "\n".join(lines)
-
-
-def _defined(module: object) -> list[str]:
-    """Return the functions and classes that a module itself defines for others."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isfunction(value) or inspect.isclass(value))
-        and value.__module__ == module.__name__  # type: ignore[attr-defined]
-    ]
 
 
 def _mentioned(path: Path) -> Counter[str]:

@@ -18,7 +18,7 @@ from jlgcn.cli.paper import (
     print_rows,
 )
 from jlgcn.cli.recipes import recipe_commands
-from jlgcn.paper import Recipe
+from jlgcn.paper.recipe import Recipe
 
 
 def _recipes() -> Mapping[str, Recipe[Any]]:

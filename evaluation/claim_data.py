@@ -10,9 +10,10 @@ from evaluation.npz import load_npz
 from evaluation.sealed_test import SealedTest, seal
 from evaluation.splits import random_split
 from evaluation.tables import Table, load_table
-from jlgcn.io import data_root
-from jlgcn.paper import corrupt, load_planetoid
+from jlgcn.io.files import data_root
+from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid
+from jlgcn.paper.corrupt import corrupt
 from jlgcn.training import NodeData
 
 #: Graphs whose classes are split by the seed, and where they are.

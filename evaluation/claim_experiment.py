@@ -18,8 +18,9 @@ from evaluation.sealed_test import seal
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, fit_closed_form
 from jlgcn.closed_form.options import selected
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import SparseFeatures, nearest_neighbors, symmetric_pattern
-from jlgcn.paper import normalize_rows
+from jlgcn.ops import SparseFeatures, nearest_neighbors
+from jlgcn.ops.csr import symmetric_pattern
+from jlgcn.paper.citation import normalize_rows
 from jlgcn.paper.experiment import Experiment, Fitted, Where
 from jlgcn.paper.records import config_hash
 from jlgcn.training import FitResult, NodeData, TrainConfig, fit_nodes
@@ -241,7 +242,7 @@ def _regress(data: NodeData) -> tuple[FitResult, Tensor]:
 def _maker(model: str, in_channels: int, num_classes: int, size: int) -> Callable[[], nn.Module]:
     """Return what makes a network of a width; of GCNII, of a depth."""
     from evaluation.rivals import APPNP, GCNII, MLP
-    from jlgcn.paper import GAT, GCN
+    from jlgcn.paper.baselines import GAT, GCN
 
     match model:
         case "gcn" | "knn-gcn":

@@ -6,8 +6,7 @@ from typing import Any
 
 from evaluation.claim_data import SETTINGS
 from evaluation.claim_experiment import BASELINES, OURS, ClaimExperiment
-from jlgcn.paper import Recipe, Variant
-from jlgcn.paper.recipe import METRICS
+from jlgcn.paper.recipe import METRICS, Recipe, Variant
 
 _NOTES = (
     "developed on splits without any published test node, which --set develops=true runs on, but "

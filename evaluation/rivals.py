@@ -14,7 +14,8 @@ from torch.nn.functional import relu
 
 from jlgcn._optional import require
 from jlgcn.graphs import Graph
-from jlgcn.ops import SparseFeatures, csr_matmul
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.csr import csr_matmul
 from jlgcn.ops.dropout import dropout
 from jlgcn.paper.baselines import dropped, normalized, product
 

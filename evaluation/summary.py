@@ -8,9 +8,10 @@ from typing import Any
 
 from evaluation.claims import AHEAD, CLAIMS
 from evaluation.paired import ahead
-from jlgcn.paper import RECIPES, Recipe, experiment_key
-from jlgcn.paper import summarize as summarize_recipes
+from jlgcn.paper.recipe import Recipe
+from jlgcn.paper.recipes import RECIPES, experiment_key
 from jlgcn.paper.summary import lines_by_experiment
+from jlgcn.paper.summary import summarize as summarize_recipes
 
 #: The paper's recipes, and our claims.
 ALL: dict[str, Recipe[Any]] = RECIPES | CLAIMS

@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 
 import jlgcn._memory
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, as_graph
-from jlgcn._errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.cli import app
 from jlgcn.closed_form import fit_closed_form
 from jlgcn.closed_form.scaling import Kind
+from jlgcn.errors import GraphHealthWarning, NodeCountError, OneWayEdgesWarning
 from jlgcn.estimator.validation import probabilities
 from jlgcn.graphs import gaussian_knn_graph
 from jlgcn.nn import JLGCN, PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
@@ -853,7 +853,7 @@ def test_the_estimators_result_does_not_depend_on_the_unit_of_features(factor: f
 
 def test_a_learner_warns_once_however_often_it_is_called() -> None:
     learner = GraphLearner(4, 2, metric_init="random")
-    with pytest.warns(UserWarning, match="the learned graph is dead: its 40 nodes"):
+    with pytest.warns(GraphHealthWarning, match="the learned graph is dead: its 40 nodes"):
         learner(1e6 * T)
     for _ in range(9):
         learner(1e6 * T)  # where a warning is an error

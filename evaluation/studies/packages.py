@@ -30,8 +30,9 @@ from benchmarks.measure import in_own_process, status_bytes, table
 from jlgcn import JLGCNClassifier
 from jlgcn._stats import mean_and_interval
 from jlgcn.graphs import Graph, SparseGraph, as_graph
-from jlgcn.io import data_root
-from jlgcn.ops import SparseFeatures, nearest_neighbors, symmetric_pattern
+from jlgcn.io.files import data_root
+from jlgcn.ops import SparseFeatures, nearest_neighbors
+from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.training.environment import versions
 
 NUM_LABELS = 500

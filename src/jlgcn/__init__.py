@@ -1,6 +1,7 @@
 """Learn the graph and the features together.
 
-Names are imported when they are first used, so that the command line answers at once.
+Names are imported on first use, so that the command line starts fast and a user of one part does
+not import the others.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jlgcn import closed_form, distributed, graphs, io, nn, ops, paper, training
-    from jlgcn.estimator import JLGCNClassifier
-    from jlgcn.estimator.comparison import Comparison, compare
+    from jlgcn import closed_form, distributed, errors, graphs, io, nn, ops, paper, report, training
+    from jlgcn.estimator import Comparison, JLGCNClassifier, compare
     from jlgcn.graphs import (
         DenseGraph,
         Graph,
         KernelGraph,
-        ScaledGraph,
         SparseGraph,
-        SumGraph,
         as_graph,
         gaussian_knn_graph,
     )
 
 __version__ = "0.1.0.dev0"
+
+_HOME = dict.fromkeys(("Comparison", "JLGCNClassifier", "compare"), "jlgcn.estimator")
+_HOME |= dict.fromkeys(
+    ("DenseGraph", "Graph", "KernelGraph", "SparseGraph", "as_graph", "gaussian_knn_graph"),
+    "jlgcn.graphs",
+)
 
 __all__ = [
     "Comparison",
@@ -31,37 +35,30 @@ __all__ = [
     "Graph",
     "JLGCNClassifier",
     "KernelGraph",
-    "ScaledGraph",
     "SparseGraph",
-    "SumGraph",
     "__version__",
     "as_graph",
     "closed_form",
     "compare",
     "distributed",
+    "errors",
     "gaussian_knn_graph",
     "graphs",
     "io",
     "nn",
     "ops",
     "paper",
+    "report",
     "training",
 ]
 
-_HOME = dict.fromkeys(__all__, "jlgcn.graphs") | {
-    "Comparison": "jlgcn.estimator.comparison",
-    "JLGCNClassifier": "jlgcn.estimator",
-    "compare": "jlgcn.estimator.comparison",
-}
-_SUBPACKAGES = ("closed_form", "distributed", "graphs", "io", "nn", "ops", "paper", "training")
-
 
 def __getattr__(name: str) -> object:
-    if name in _SUBPACKAGES:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in __all__:
         return importlib.import_module(f"jlgcn.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'jlgcn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'jlgcn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

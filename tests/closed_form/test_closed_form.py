@@ -11,7 +11,6 @@ from torch.nn import functional
 from evaluation.claim_data import load_claim
 from jlgcn import SparseGraph
 from jlgcn.closed_form import (
-    ClosedFormLayer,
     ClosedFormModel,
     ClosedFormOptions,
     FeatureScaler,
@@ -20,6 +19,7 @@ from jlgcn.closed_form import (
 )
 from jlgcn.closed_form.active import select_queries
 from jlgcn.closed_form.candidates import Candidates
+from jlgcn.closed_form.model import ClosedFormLayer
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
 from jlgcn.closed_form.options import Inputs, SelectedOptions
 from jlgcn.ops import SparseFeatures

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from jlgcn import SparseGraph
-from jlgcn.distributed import ShardedKernelGraph, ShardedSparseGraph, Shards
+from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))

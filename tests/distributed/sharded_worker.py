@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from jlgcn import KernelGraph, SparseGraph
-from jlgcn.distributed import ShardedKernelGraph, ShardedSparseGraph, Shards
+from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 from jlgcn.graphs import Graph
 
 NUM_NODES = 23  # not a multiple of any number of processes

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from jlgcn.distributed import ShardedKernelGraph, distribute
+from jlgcn.distributed import distribute
+from jlgcn.distributed.sharded import ShardedKernelGraph
 from jlgcn.nn import JLGCN
 from tests.brute import F64, largest_difference
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from jlgcn import Graph, SparseGraph
-from jlgcn.distributed import ShardedKernelGraph, ShardedSparseGraph, Shards
+from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
 from tests.brute import F64, gaussian, points
 from tests.graphs.contract import NUM_NODES, GraphContract
 from tests.processes import run_processes

@@ -27,7 +27,7 @@ EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and 
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::jlgcn._errors.OneClassWarning")
+@pytest.mark.filterwarnings("ignore::jlgcn.errors.OneClassWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [JLGCNClassifier()], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
 )

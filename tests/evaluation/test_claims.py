@@ -17,12 +17,9 @@ from evaluation.claim_experiment import Baseline, ClaimExperiment, Ours
 from evaluation.claims import CLAIMS
 from evaluation.sealed_test import seal
 from jlgcn.closed_form import ClosedFormOptions, fit_closed_form
-from jlgcn.paper import (
-    Recipe,
-    Variant,
-    run_seed,
-)
+from jlgcn.paper import run_seed
 from jlgcn.paper.experiment import Where
+from jlgcn.paper.recipe import Recipe, Variant
 from jlgcn.paper.records import config_hash
 from jlgcn.training import NodeData, TrainConfig
 from tests.evaluation.short import short

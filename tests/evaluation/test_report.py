@@ -13,7 +13,8 @@ from evaluation.claim_tables import recorded_tables
 from evaluation.claims import CLAIMS
 from evaluation.documents import renewed
 from evaluation.summary import ALL, summarize
-from jlgcn.paper import RECIPES, write_report
+from jlgcn.paper import write_report
+from jlgcn.paper.recipes import RECIPES
 from jlgcn.paper.records import read_records
 from jlgcn.paper.tables import percent, with_interval
 from tests.evaluation.short import short as short_claim

@@ -28,9 +28,10 @@ from evaluation.npz import load_npz
 from jlgcn import JLGCNClassifier
 from jlgcn._files import LOCK, hash_of_document
 from jlgcn.io.table_file import read_table
-from jlgcn.paper import load_clouds, sample_mesh
+from jlgcn.paper import load_clouds
+from jlgcn.paper.point_clouds import sample_mesh
 from jlgcn.paper.restricted_pickle import read_numbers
-from jlgcn.training import load_checkpoint, save_checkpoint
+from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 
 MEGABYTE = 2**20
 

@@ -14,7 +14,7 @@ import torch
 from jlgcn._files import LOCK
 from jlgcn.graphs import EdgeList
 from jlgcn.io.export import write_edges
-from jlgcn.training import load_checkpoint, save_checkpoint
+from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
 from tests.training.small import train_small
 

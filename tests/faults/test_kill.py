@@ -18,15 +18,8 @@ from torch import Tensor
 
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import (
-    CloudTrainConfig,
-    RunOptions,
-    TrainConfig,
-    fit_graphs,
-    fit_nodes,
-    load_checkpoint,
-    save_checkpoint,
-)
+from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs, fit_nodes
+from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.figures import count, record
 from tests.faults.forks import forked, wait, wait_for
 from tests.nn.small_clouds import small_classifier

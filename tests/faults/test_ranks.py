@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jlgcn.training import load_checkpoint
+from jlgcn.training.checkpoint import load_checkpoint
 from tests.faults.figures import count, record
 from tests.faults.rank_worker import run
 from tests.faults.ranks import EPOCHS, lose_a_rank, torchrun

@@ -54,7 +54,7 @@ def _npz(path: Path) -> object:
 
 
 def _mesh(path: Path) -> object:
-    from jlgcn.paper import sample_mesh
+    from jlgcn.paper.point_clouds import sample_mesh
 
     return sample_mesh(path, 16)
 
@@ -84,7 +84,7 @@ def _model(path: Path) -> object:
 
 
 def _checkpoint(path: Path) -> object:
-    from jlgcn.training import load_checkpoint
+    from jlgcn.training.checkpoint import load_checkpoint
 
     document, _, tensors = path.read_bytes().partition(b"\n----\n")
     folder = path.parent / "checkpoints" / "step-00000001"
@@ -99,7 +99,8 @@ def _checkpoint(path: Path) -> object:
 
 def _setting(path: Path) -> object:
     """Set fields of an experiment from text, a line each, as --set does."""
-    from jlgcn.paper import NodeExperiment, with_settings
+    from jlgcn.paper import NodeExperiment
+    from jlgcn.paper.experiment import with_settings
 
     lines = path.read_text(errors="replace").splitlines()
     pairs = (line.partition("=") for line in lines[:20])

@@ -30,7 +30,7 @@ import torch
 
 from jlgcn import JLGCNClassifier
 from jlgcn._files import hash_of_document, sha256_of
-from jlgcn.training import load_checkpoint
+from jlgcn.training.checkpoint import load_checkpoint
 from jlgcn.training.environment import versions
 from tests.faults.hostile import signed
 from tests.fuzz.readers import CORPUS, REFUSALS, SLOW_SECONDS, changed

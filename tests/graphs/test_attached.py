@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from jlgcn import Graph, KernelGraph, SparseGraph
-from jlgcn.graphs import AttachedGraph, KernelRows, SparseRows, attach
+from jlgcn.graphs import attach
+from jlgcn.graphs.attached import AttachedGraph, KernelRows, SparseRows
 from tests.brute import F64, gaussian, largest_difference, points
 from tests.graphs.contract import NUM_NODES, GraphContract
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from jlgcn import DenseGraph, Graph, KernelGraph, ScaledGraph, SparseGraph, SumGraph, as_graph
+from jlgcn import DenseGraph, Graph, KernelGraph, SparseGraph, as_graph
+from jlgcn.graphs.graph import ScaledGraph, SumGraph
 from tests.brute import F64, gaussian, points
 from tests.graphs.contract import NUM_NODES, GraphContract
 

@@ -5,7 +5,8 @@ import torch
 from torch.autograd import grad
 
 from jlgcn import Graph, KernelGraph, SparseGraph, gaussian_knn_graph
-from jlgcn.graphs import attach, chebyshev_steps, personalized_pagerank
+from jlgcn.graphs import attach, personalized_pagerank
+from jlgcn.graphs.diffusion import chebyshev_steps
 from tests.brute import F64, largest_difference, points
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jlgcn.io import data_root
+from jlgcn.io.files import data_root
 
 
 def test_data_are_where_one_says_then_where_the_environment_says(

@@ -11,14 +11,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from jlgcn import DenseGraph
-from jlgcn.nn import (
-    PRESETS,
-    GraphLevelJLGCN,
-    GraphLevelOutput,
-    JLGCNConv,
-    pad_graphs,
-)
-from jlgcn.nn.graph_models import Pooling
+from jlgcn.nn import PRESETS, GraphLevelJLGCN, GraphLevelOutput, JLGCNConv
+from jlgcn.nn.graph_models import Pooling, pad_graphs
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import MetricInit
 from tests.brute import F64, gaussian, largest_difference, points

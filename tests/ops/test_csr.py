@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from jlgcn.ops import Pattern, csr_matmul, edge_dot, edge_squared_distance, symmetric_pattern
+from jlgcn.ops.csr import Pattern, csr_matmul, edge_dot, edge_squared_distance, symmetric_pattern
 from tests.brute import F64, largest_difference, points
 
 NUM_NODES = 9

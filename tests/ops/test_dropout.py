@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jlgcn.ops import dropout
+from jlgcn.ops.dropout import dropout
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.9])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import jlgcn
-from jlgcn.ops import flash_works, kernel_matmul
-from jlgcn.ops.flash import self_check
+from jlgcn.ops import kernel_matmul
+from jlgcn.ops.flash import flash_works, self_check
 from tests.brute import gaussian, largest_difference, points
 
 CPU = torch.device("cpu")

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
 
-from jlgcn.ops import block_matmul, kernel_matmul, kernel_matrix
+from jlgcn.ops import kernel_matmul
+from jlgcn.ops.blocks import block_matmul, kernel_matrix
 from jlgcn.ops.flash import flash_forward
 from jlgcn.ops.gaussian import MAX_FLASH_WIDTH, MAX_SQUARED_NORM_FLOAT32, Method
 from jlgcn.ops.precision import without_denormals

@@ -5,7 +5,8 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from jlgcn.ops import SparseFeatures, pair_distances
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.sparse_matrix import pair_distances
 from tests.brute import F64, largest_difference, points
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jlgcn.ops import SparseFeatures, principal_directions
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.svd import principal_directions
 from tests.brute import F64, largest_difference, points
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jlgcn.paper import CloudExperiment, Recipe, run_seed
+from jlgcn.paper import CloudExperiment, run_seed
+from jlgcn.paper.recipe import Recipe
 from jlgcn.paper.records import record
 from tests.training.small import small_clouds, small_data
 

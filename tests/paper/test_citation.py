@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from jlgcn.paper import load_planetoid, normalize_rows, subsample
-from jlgcn.paper.citation import SHA256, Planetoid
+from jlgcn.paper import load_planetoid
+from jlgcn.paper.citation import SHA256, Planetoid, normalize_rows, subsample
 from jlgcn.paper.restricted_pickle import read_numbers
 from jlgcn.training import NodeData
 from tests.real_data import DATA, needs_data

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jlgcn import SparseGraph
-from jlgcn.paper import corrupt, drop_edges, drop_labels
+from jlgcn.paper.corrupt import corrupt, drop_edges, drop_labels
 from tests.training.small import small_data
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from jlgcn.paper import load_clouds, sample_mesh
+from jlgcn.paper import load_clouds
+from jlgcn.paper.point_clouds import sample_mesh
 from tests.real_data import DATA, needs_data
 
 #: Two triangles on one edge, one of them four times as large as the other.

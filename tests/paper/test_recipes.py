@@ -11,18 +11,11 @@ from typer.testing import CliRunner
 
 from jlgcn.cli import app
 from jlgcn.nn import JLGCN
-from jlgcn.paper import (
-    RECIPES,
-    Experiment,
-    NodeExperiment,
-    Recipe,
-    Variant,
-    experiment_key,
-    get_recipe,
-    run_seed,
-    with_settings,
-)
+from jlgcn.paper import NodeExperiment, get_recipe, run_seed
+from jlgcn.paper.experiment import Experiment, with_settings
 from jlgcn.paper.node_experiment import load, make_model
+from jlgcn.paper.recipe import Recipe, Variant
+from jlgcn.paper.recipes import RECIPES, experiment_key
 from jlgcn.paper.records import read_curves, read_kept, record
 from jlgcn.training import TrainConfig
 from tests.paper.short import EACH_KIND, short

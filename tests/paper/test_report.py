@@ -13,8 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from jlgcn.cli import app
-from jlgcn.paper import RECIPES, CloudExperiment, Recipe, run_seed, summarize, write_report
+from jlgcn.paper import CloudExperiment, run_seed, write_report
+from jlgcn.paper.recipe import Recipe
+from jlgcn.paper.recipes import RECIPES
 from jlgcn.paper.records import read_records, record
+from jlgcn.paper.summary import summarize
 from tests.paper.short import EACH_KIND, record_short_runs, short
 
 runner = CliRunner()

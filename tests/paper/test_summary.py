@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from jlgcn.paper import NodeExperiment, get_recipe, rows_as_csv, summarize, summary_table
+from jlgcn.paper import NodeExperiment, get_recipe
+from jlgcn.paper.summary import summarize
+from jlgcn.paper.tables import rows_as_csv, summary_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 OURS = get_recipe("citation/cora").variant("jlgcn").experiment

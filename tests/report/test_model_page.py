@@ -24,14 +24,15 @@ from torch.nn import functional
 from typer.testing import CliRunner, Result
 
 from jlgcn import JLGCNClassifier, compare
-from jlgcn._errors import OneClassWarning
 from jlgcn._stats import mean_and_interval
 from jlgcn.cli import app
 from jlgcn.closed_form import ClosedFormModel, fit_closed_form
+from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import TableNames
 from jlgcn.paper import load_planetoid
-from jlgcn.report import HeldOut, held_out, write_model_page
+from jlgcn.report import write_model_page
 from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
+from jlgcn.report.held_out import HeldOut, held_out
 from jlgcn.report.render import render
 from tests.real_data import DATA, needs_data
 

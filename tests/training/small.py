@@ -8,15 +8,8 @@ from pathlib import Path
 import torch
 
 from jlgcn.nn import JLGCN
-from jlgcn.training import (
-    CloudData,
-    FitResult,
-    NodeData,
-    RunOptions,
-    TrainConfig,
-    fit_nodes,
-    unit_sphere,
-)
+from jlgcn.training import CloudData, FitResult, NodeData, RunOptions, TrainConfig, fit_nodes
+from jlgcn.training.cloud_data import unit_sphere
 from jlgcn.training.node_data import both_directions
 
 

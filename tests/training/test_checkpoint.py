@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from jlgcn._files import LOCK
-from jlgcn.training import load_checkpoint, save_checkpoint
+from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.forks import forked, wait
 
 

@@ -20,8 +20,9 @@ from evaluation.sealed_test import seal
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN
 from jlgcn.ops import SparseFeatures
-from jlgcn.paper import GCN
-from jlgcn.training import FitResult, TrainConfig, fit_nodes, load_checkpoint, save_checkpoint
+from jlgcn.paper.baselines import GCN
+from jlgcn.training import FitResult, TrainConfig, fit_nodes
+from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.loop import Best
 from tests.processes import run_processes
 from tests.training.node_worker import history

@@ -285,7 +285,7 @@ def plain_errors() -> Iterator[None]:
     """Show warnings of the readers, and end with a line instead of a trace."""
     import warnings
 
-    from jlgcn._errors import OneWayEdgesWarning
+    from jlgcn.errors import OneWayEdgesWarning
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
         typer.echo(f"jlgcn: {_printable_lines(message)}", err=True)

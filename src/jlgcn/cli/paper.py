@@ -13,7 +13,7 @@ import typer
 from jlgcn.cli.recipes import recipe_commands
 
 if TYPE_CHECKING:
-    from jlgcn.paper import Recipe
+    from jlgcn.paper.recipe import Recipe
 
 
 class Format(StrEnum):
@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 def _recipes() -> Mapping[str, Recipe[Any]]:
-    from jlgcn.paper import RECIPES
+    from jlgcn.paper.recipes import RECIPES
 
     return RECIPES
 
@@ -63,8 +63,10 @@ def report(
     which nobody can know in advance: it is there to compare with the paper, and for nothing else.
     With --out, "index.html" in that folder has everything on one page that needs no network.
     """
-    from jlgcn.paper import RECIPES, summarize, write_report
+    from jlgcn.paper import write_report
+    from jlgcn.paper.recipes import RECIPES
     from jlgcn.paper.records import read_records
+    from jlgcn.paper.summary import summarize
 
     # Records of other recipes may stand in the same folder.
     lines = [line for line in read_records(results) if line["recipe"] in RECIPES]
@@ -88,7 +90,7 @@ def check_found(rows: list[dict[str, Any]], results: Path, name: str) -> None:
 
 def print_rows(rows: list[dict[str, Any]], form: Format) -> None:
     """Print means over seeds."""
-    from jlgcn.paper import rows_as_csv, summary_table
+    from jlgcn.paper.tables import rows_as_csv, summary_table
 
     printers: dict[Format, Callable[[], str]] = {
         Format.json: lambda: json.dumps(rows, indent=2),

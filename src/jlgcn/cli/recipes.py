@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from jlgcn.paper import Experiment, Recipe, Variant
+    from jlgcn.paper.experiment import Experiment
+    from jlgcn.paper.recipe import Recipe, Variant
     from jlgcn.training import RunOptions
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='Its name, see "list".')]
@@ -192,7 +193,8 @@ def _chosen(
     """Return a recipe, its chosen variants with settings, and a label for what these change."""
     from dataclasses import replace
 
-    from jlgcn.paper import get_recipe, with_settings
+    from jlgcn.paper import get_recipe
+    from jlgcn.paper.experiment import with_settings
 
     changes: dict[str, str] = {}
     for setting in settings or []:

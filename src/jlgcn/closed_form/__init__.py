@@ -2,12 +2,11 @@
 
 from jlgcn.closed_form.explain import NodeExplanation
 from jlgcn.closed_form.fit import fit_closed_form
-from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
+from jlgcn.closed_form.model import ClosedFormModel
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import FeatureScaler
 
 __all__ = [
-    "ClosedFormLayer",
     "ClosedFormModel",
     "ClosedFormOptions",
     "FeatureScaler",

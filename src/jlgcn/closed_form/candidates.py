@@ -10,7 +10,9 @@ from torch import Tensor
 
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import Pattern, SparseFeatures, nearest_neighbors, pair_distances, symmetric_pattern
+from jlgcn.ops import SparseFeatures, nearest_neighbors
+from jlgcn.ops.csr import Pattern, symmetric_pattern
+from jlgcn.ops.sparse_matrix import pair_distances
 
 Features = Tensor | SparseFeatures
 

@@ -14,7 +14,8 @@ from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.selection import select_options
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import SparseFeatures, principal_directions
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.svd import principal_directions
 
 
 @torch.no_grad()

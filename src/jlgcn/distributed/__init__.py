@@ -14,21 +14,20 @@ import torch.distributed
 if TYPE_CHECKING:
     from jlgcn.distributed.apply import distribute, share_batches
     from jlgcn.distributed.launch import torchrun_group
-    from jlgcn.distributed.sharded import ShardedKernelGraph, ShardedSparseGraph, Shards
+    from jlgcn.distributed.sharded import ShardedSparseGraph
 
 __all__ = [
-    "ShardedKernelGraph",
     "ShardedSparseGraph",
-    "Shards",
     "distribute",
     "share_batches",
     "torchrun_group",
 ]
 
-_HOME = dict.fromkeys(__all__, "sharded") | {
+_HOME = {
+    "ShardedSparseGraph": "sharded",
     "distribute": "apply",
-    "torchrun_group": "launch",
     "share_batches": "apply",
+    "torchrun_group": "launch",
 }
 
 

@@ -16,11 +16,11 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from jlgcn._errors import OneClassWarning
 from jlgcn._memory import check_memory
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation, fit_closed_form
 from jlgcn.closed_form.options import selected
 from jlgcn.closed_form.scaling import Kind
+from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import (
     TableNames,
     classes_from_document,

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, whole, word
 from jlgcn._validation import check_finite
-from jlgcn.closed_form import ClosedFormLayer, ClosedFormModel, ClosedFormOptions
+from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions
 from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.inputs import num_blocks
+from jlgcn.closed_form.model import ClosedFormLayer
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.closed_form.options import SELECTED, Control, Inputs, SelectedOptions
 from jlgcn.closed_form.scaling import KINDS
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import SparseFeatures, symmetric_pattern
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.csr import symmetric_pattern
 
 SCHEMA_VERSION = 5
 

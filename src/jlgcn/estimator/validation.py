@@ -16,8 +16,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
-from jlgcn._errors import NodeCountError
 from jlgcn._validation import not_finite
+from jlgcn.errors import NodeCountError
 from jlgcn.graphs import DenseGraph, SparseGraph, as_graph
 from jlgcn.ops import SparseFeatures
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jlgcn._errors import NodeCountError, OneWayEdgesWarning
 from jlgcn._validation import check_not_negative, check_real
+from jlgcn.errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.sparse import SparseGraph, collect_edges

@@ -1,5 +1,5 @@
-"""Files of others, which are read without trust, and edges written for others to read."""
+"""Reading files without trusting them, and export of learned graphs."""
 
-from jlgcn.io.files import data_root
+from jlgcn.io.export import to_networkx, to_pyg, to_scipy, write_edges
 
-__all__ = ["data_root"]
+__all__ = ["to_networkx", "to_pyg", "to_scipy", "write_edges"]

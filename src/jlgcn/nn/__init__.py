@@ -1,7 +1,7 @@
 """Modules that learn: the metric, the layer, the network, and its regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
-from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput, pad_graphs
+from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput
 from jlgcn.nn.learner import GraphLearner
 from jlgcn.nn.losses import laplacian_regularizer
 from jlgcn.nn.models import JLGCN, JLGCNOutput
@@ -17,5 +17,4 @@ __all__ = [
     "JLGCNOptions",
     "JLGCNOutput",
     "laplacian_regularizer",
-    "pad_graphs",
 ]

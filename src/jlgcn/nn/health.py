@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from jlgcn.errors import GraphHealthWarning
 from jlgcn.graphs import Graph, SparseGraph
 
 #: A graph is dead if its nodes have, on average, less weight than this beside their own.
@@ -72,7 +73,7 @@ class GraphHealth:
             health.has_warned = True
         warnings.warn(
             f'{what}; scale the features, or start with metric_init="median" and calibrate(x)',
-            UserWarning,
+            GraphHealthWarning,
             stacklevel=4,
         )
 

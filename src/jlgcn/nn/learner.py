@@ -12,15 +12,8 @@ from torch import Tensor, nn
 
 from jlgcn._memory import check_memory
 from jlgcn._validation import as_input, check_projection
-from jlgcn.graphs import (
-    AttachedGraph,
-    DenseGraph,
-    Graph,
-    KernelGraph,
-    SparseGraph,
-    gaussian_knn_graph,
-)
-from jlgcn.graphs.attached import attach_points
+from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
+from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
 from jlgcn.graphs.regime import (
     MACHINE,

@@ -18,8 +18,10 @@ from torch.nn import functional
 from torch.nn.functional import elu, leaky_relu, relu
 
 from jlgcn._optional import require
-from jlgcn.graphs import Graph, ScaledGraph, SparseGraph
-from jlgcn.ops import Pattern, SparseFeatures, csr_matmul
+from jlgcn.graphs import Graph, SparseGraph
+from jlgcn.graphs.graph import ScaledGraph
+from jlgcn.ops import SparseFeatures
+from jlgcn.ops.csr import Pattern, csr_matmul
 from jlgcn.ops.dropout import dropout
 
 if TYPE_CHECKING:

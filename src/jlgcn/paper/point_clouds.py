@@ -18,7 +18,8 @@ from jlgcn._optional import require
 from jlgcn._validation import check_finite
 from jlgcn.io.files import data_root
 from jlgcn.paper.corrupt import drop_labels
-from jlgcn.training import CloudData, unit_sphere
+from jlgcn.training import CloudData
+from jlgcn.training.cloud_data import unit_sphere
 
 _MESHES = (".off", ".obj", ".ply")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from jlgcn.graphs import SparseGraph
-from jlgcn.ops import symmetric_pattern
+from jlgcn.ops.csr import symmetric_pattern
 
 
 @dataclass(frozen=True, eq=False)
