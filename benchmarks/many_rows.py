@@ -43,7 +43,7 @@ def load(num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x.astype(np.float32), y, few
 
 
-def by_jlgcn(num_rows: int) -> Found:
+def by_closed_form(num_rows: int) -> Found:
     """Fit, and predict new rows."""
     x, y, few = load(num_rows)
     started = time.perf_counter()
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     args = parser.parse_args()
     methods: dict[str, Callable[[int], Found]] = {
-        "jlgcn": by_jlgcn,
+        "closed form": by_closed_form,
         "logistic regression": by_logistic_regression,
         "label spreading, rbf": by_label_spreading,
     }
@@ -101,7 +101,7 @@ def main() -> None:
         name: in_own_process(method, args.rows, num_threads=args.threads)
         for name, method in methods.items()
     }
-    columns = list(results["jlgcn"])
+    columns = list(results["closed form"])
     rows = [
         [name, *(str(found.get(key, "")) for key in columns), str(found.get("error", ""))]
         for name, found in results.items()

@@ -21,11 +21,11 @@ def packages(results: Path) -> str:
     """Return accuracy, time and memory of all methods on the packages."""
     seeds = [json.loads(path.read_text()) for path in sorted(results.glob("packages/seed-*.json"))]
     found = [seed["methods"] for seed in seeds]
-    lines = [("", "accuracy", "jlgcn is ahead by", "time", "peak memory")]
+    lines = [("", "accuracy", "closed form is ahead by", "time", "peak memory")]
     for name in found[0]:
         mean = mean_and_interval([one[name]["accuracy"] for one in found])
         ahead = mean_and_interval(
-            [one["jlgcn"]["accuracy"] - one[name]["accuracy"] for one in found]
+            [one["closed form"]["accuracy"] - one[name]["accuracy"] for one in found]
         )
         # Only the first seed had the machine for itself.
         alone = found[0][name]
@@ -33,7 +33,7 @@ def packages(results: Path) -> str:
             (
                 name,
                 f"{100 * mean['mean']:.1f}",
-                "" if name == "jlgcn" else points(ahead),
+                "" if name == "closed form" else points(ahead),
                 f"{alone['seconds']:.0f} s",
                 f"{alone['peak_bytes'] / GIB:.2f} GiB",
             )

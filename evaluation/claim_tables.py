@@ -68,7 +68,7 @@ def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     found = {(row["recipe"], row["variant"], row["metric"]): row for row in rows}
     accuracy = METRICS["honest"]
     lines: list[tuple[str, ...]] = [
-        ("claim", "jlgcn", "published", "run beside it", "ahead of it", "graph adds", "metric adds")
+        ("claim", "closed form", "published", "run beside it", "ahead of it", "graph adds", "metric adds")
     ]
     for recipe in recorded_recipes(rows, CLAIMS):
         ours = found.get((recipe.name, "best", accuracy))
@@ -106,7 +106,7 @@ def baselines_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         for row in rows
         if row["metric"] == METRICS["honest"]
     }
-    return _line_a_claim(rows, {"best": "jlgcn"} | {name: name for name in BASELINES}, cells)
+    return _line_a_claim(rows, {"best": "closed form"} | {name: name for name in BASELINES}, cells)
 
 
 def controls_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -67,13 +67,13 @@ def load(seed: int) -> Problem:
     return Problem(x, y, few, kept, names, words, edges)
 
 
-def by_jlgcn(problem: Problem) -> np.ndarray:
+def by_closed_form(problem: Problem) -> np.ndarray:
     """Return the classes of all rows, by the estimator's defaults."""
-    transduction: np.ndarray = fit_jlgcn(problem).transduction_
+    transduction: np.ndarray = fit_estimator(problem).transduction_
     return transduction
 
 
-def fit_jlgcn(problem: Problem) -> JLGCNClassifier:
+def fit_estimator(problem: Problem) -> JLGCNClassifier:
     """Return the estimator, fitted with its defaults."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # each edge is listed once
@@ -86,7 +86,7 @@ def explained_edges(problem: Problem, num: int) -> list[dict[str, object]]:
     Of each package it is the heaviest edge to one with another beginning of its name: that two
     parts of the same program are alike surprises nobody.
     """
-    model = fit_jlgcn(problem)
+    model = fit_estimator(problem)
     graph = model.learned_graph()
     depends = {frozenset(pair) for pair in problem.all_edges.T.tolist()}
     found: list[dict[str, object]] = []
@@ -212,7 +212,7 @@ def by_knn_sage(problem: Problem) -> np.ndarray:
 
 
 METHODS: dict[str, Callable[[Problem], np.ndarray]] = {
-    "jlgcn": by_jlgcn,
+    "closed form": by_closed_form,
     "gcn": by_gcn,
     "knn-sage": by_knn_sage,
     "logistic regression": by_logistic_regression,
@@ -272,18 +272,18 @@ def main() -> None:
     for name in METHODS:
         mean = mean_and_interval([found[name]["accuracy"] for found in results])
         ahead = mean_and_interval(
-            [found["jlgcn"]["accuracy"] - found[name]["accuracy"] for found in results]
+            [found["closed form"]["accuracy"] - found[name]["accuracy"] for found in results]
         )
         rows.append(
             [
                 name,
                 f"{100 * mean['mean']:.1f}",
-                "" if name == "jlgcn" or ahead["low"] is None else _points(ahead),
+                "" if name == "closed form" or ahead["low"] is None else _points(ahead),
                 f"{max(found[name]['seconds'] for found in results):.0f} s",
                 f"{max(found[name]['peak_bytes'] for found in results) / 2**30:.2f} GiB",
             ]
         )
-    print(table(["", "accuracy", "jlgcn ahead by", "longest", "highest peak"], rows))
+    print(table(["", "accuracy", "closed form ahead by", "longest", "highest peak"], rows))
 
 
 def _points(row: dict[str, float]) -> str:
