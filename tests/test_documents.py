@@ -142,3 +142,15 @@ def test_links_within_the_project_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def test_the_files_that_answer_a_newcomers_questions_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text[text.index("Ten questions") : text.index("Imports point one way")]
+    questions = [line for line in table.splitlines() if "?" in line]
+    assert len(questions) == 10
+    for question in questions:
+        files = re.findall(r"`([a-z_0-9]+/[a-z_0-9]+\.py)`", question)
+        assert files
+        for file in files:
+            assert (ROOT / "src/jlgcn" / file).is_file(), file
