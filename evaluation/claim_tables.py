@@ -68,7 +68,15 @@ def claims_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     found = {(row["recipe"], row["variant"], row["metric"]): row for row in rows}
     accuracy = METRICS["honest"]
     lines: list[tuple[str, ...]] = [
-        ("claim", "closed form", "published", "run beside it", "ahead of it", "graph adds", "metric adds")
+        (
+            "claim",
+            "closed form",
+            "published",
+            "run beside it",
+            "ahead of it",
+            "graph adds",
+            "metric adds",
+        )
     ]
     for recipe in recorded_recipes(rows, CLAIMS):
         ours = found.get((recipe.name, "best", accuracy))
