@@ -35,7 +35,12 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric")
+OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric", "typer")
+#: What graphs and networks do without: extras, and what the other parts depend on.
+NOT_FOR_NETWORKS = (
+    *OPTIONAL,
+    *("h5py", "jinja2", "networkx", "pandas", "pyarrow", "safetensors", "tqdm", "trimesh"),
+)
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (
     "ClosedFormModel",
@@ -281,9 +286,24 @@ def modules_after(statement: str) -> set[str]:
 
 @pytest.mark.slow
 def test_importing_the_package_leaves_optional_packages_alone() -> None:
-    loaded = modules_after("import jlgcn; jlgcn.KernelGraph; import jlgcn.ops, jlgcn.graphs")
+    loaded = modules_after("import jlgcn.ops, jlgcn.nn; jlgcn.KernelGraph, jlgcn.graphs")
     assert "torch" in loaded
     assert not loaded.intersection(OPTIONAL)
+
+
+def test_networks_train_where_what_they_do_not_need_is_not_installed() -> None:
+    # PyTorch looks for some of these itself, so it comes first.
+    modules_after(
+        f"import sys, torch; sys.modules.update(dict.fromkeys({NOT_FOR_NETWORKS})); "
+        "from jlgcn.nn import JLGCN; JLGCN(4, 3, 2)(torch.randn(9, 4)).logits.sum().backward()"
+    )
+
+
+def test_a_first_fit_imports_nothing_more() -> None:
+    loads = "import numpy as np, sys; from jlgcn import JLGCNClassifier; before = set(sys.modules)"
+    fits = "JLGCNClassifier().fit(np.eye(12), [0, 1] + 10 * [-1])"
+    code = f"{loads}; {fits}; new = set(sys.modules) - before; assert not new, new"
+    assert "sympy" not in modules_after(code)  # which torch.broadcast_shapes brings
 
 
 def test_no_compiler_is_imported_for_a_product_and_its_gradient() -> None:

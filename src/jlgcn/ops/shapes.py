@@ -14,4 +14,7 @@ def common_batch(*shapes: Sequence[int]) -> torch.Size:
         >>> common_batch((4, 1), (3,))
         torch.Size([4, 3])
     """
+    first, *others = shapes
+    if all(tuple(first) == tuple(other) for other in others):
+        return torch.Size(first)  # PyTorch's function imports sympy, half the time of a first fit
     return torch.Size(torch.broadcast_shapes(*shapes))
