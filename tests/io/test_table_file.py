@@ -161,7 +161,13 @@ def varied_columns(num_rows: int) -> dict[str, Any]:
     [
         {},
         {"use_dictionary": False, "column_encoding": {"whole": "DELTA_BINARY_PACKED"}},
-        {"row_group_size": 300, "write_page_checksum": True, "max_rows_per_page": 100},
+        # Of many pages, 100 rows each: a page is closed after the batch that fills it.
+        {
+            "row_group_size": 300,
+            "write_page_checksum": True,
+            "data_page_size": 1,
+            "write_batch_size": 100,
+        },
     ],
 )
 def test_a_parquet_file_is_read_the_same_however_it_is_packed(
@@ -281,7 +287,7 @@ def test_a_footer_that_says_less_than_the_pages_do_is_not_believed(tmp_path: Pat
     said = parquet.read_metadata(path).row_group(0).column(1).total_uncompressed_size
     content = path.read_bytes()
     number = varint(2 * said)
-    assert content.count(number) == 1
+    assert number in content  # once or, as older versions write it, behind the column, too
     path.write_bytes(content.replace(number, b"\x80" * (len(number) - 1) + b"\0"))
     assert parquet.read_metadata(path).row_group(0).column(1).total_uncompressed_size == 0
     with pytest.raises(

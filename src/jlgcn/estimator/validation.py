@@ -154,10 +154,9 @@ def _check_classes(known: NDArray[Any], missing: NDArray[Any]) -> None:
             f"y must be of classes, but one label is {known[~np.isfinite(known)][0]}; pass -1 for "
             "rows without a label"
         )
-    try:
-        kind = type_of_target(known, input_name="y")
-    except TypeError as error:  # bytes
-        raise ValueError(f"{error} Call y.astype(str)") from None
+    if len(known) and isinstance(known[0], bytes):  # of which old scikit-learn only warns
+        raise ValueError(f"y must be text or numbers, but it has {known[0]!r}; call y.astype(str)")
+    kind = type_of_target(known, input_name="y")
     if kind not in ("binary", "multiclass"):
         what = "measurements" if kind == "continuous" else f"{type(known[0]).__name__} objects"
         raise ValueError(
