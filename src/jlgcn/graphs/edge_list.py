@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,13 +114,11 @@ def _heaviest_entries(
         keep &= weight >= threshold
     row, col, weight = row[keep], col[keep], weight[keep]
     if top_k is not None:
-        # By weight, then stably by row: each row's entries stand together, the heaviest first.
-        order = weight.argsort(descending=True, stable=True)
-        order = order[row[order].argsort(stable=True)]
+        # Each row's entries stand together, the heaviest first; of equals, in the order of columns.
+        order = torch.from_numpy(np.lexsort((-weight.numpy(), row.numpy())))
+        place = torch.arange(len(row)) - torch.searchsorted(row, row)
+        order = order[place < top_k]
         row, col, weight = row[order], col[order], weight[order]
-        count = torch.bincount(row, minlength=graph.num_nodes)
-        place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
-        row, col, weight = row[place < top_k], col[place < top_k], weight[place < top_k]
     return row, col, weight
 
 

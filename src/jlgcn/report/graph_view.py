@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from jlgcn.estimator import JLGCNClassifier
-from jlgcn.graphs import SparseGraph
+from jlgcn.graphs import SparseGraph, as_graph, top_edges
+from jlgcn.io.export import to_scipy
 from jlgcn.ops import SparseFeatures
 from jlgcn.report.held_out import label_codes
 
@@ -164,14 +165,8 @@ def _as_scipy(graph: SparseGraph) -> scipy.sparse.csr_array:
 
 
 def _heaviest(graph: scipy.sparse.csr_array, count: int) -> scipy.sparse.csr_array:
-    """Return 1 for edges that are among the heaviest of either end."""
-    order = np.lexsort((-graph.data, np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))))
-    rank = np.arange(graph.nnz) - np.repeat(graph.indptr[:-1], np.diff(graph.indptr))
-    kept = graph.copy()
-    kept.data = np.zeros(graph.nnz)
-    kept.data[order[rank < count]] = 1.0
-    kept.eliminate_zeros()
-    return kept.maximum(kept.T).tocsr()
+    """Return which edges are among the heaviest of either end."""
+    return to_scipy(top_edges(as_graph(graph), top_k=count)).astype(bool)
 
 
 def _entries(
