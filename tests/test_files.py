@@ -15,7 +15,6 @@ from jlgcn._files import (
     LOCK,
     locked,
     new_folder,
-    open_in_place,
     remove_folder,
     remove_leftovers,
     replacing,
@@ -119,12 +118,3 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
     remove_folder(tmp_path / "a")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_file_that_is_written_in_place_is_no_link(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    (tmp_path / "a.part").symlink_to(tmp_path / "mine")
-    for mode in ("wb", "ab", "r+b"):
-        with pytest.raises(OSError, match="symbolic links"):
-            open_in_place(tmp_path / "a.part", mode)
-    assert (tmp_path / "mine").read_text() == "precious"

@@ -185,8 +185,8 @@ def test_files_are_written_by_the_one_safe_writer() -> None:
             if isinstance(call, ast.Call) and call not in allowed and writes_a_file(call):
                 key = (place, ast.unparse(call.func))
                 assert key in WRITERS, (
-                    f"{place}:{call.lineno} writes by {key[1]}; use write_file, replacing or "
-                    "open_in_place of jlgcn._files, which follow no link and leave no half"
+                    f"{place}:{call.lineno} writes by {key[1]}; use write_file or replacing of "
+                    "jlgcn._files, which follow no link and leave no half"
                 )
                 used.add(key)
     assert used == set(WRITERS), f"allowed without need: {set(WRITERS) - used}"

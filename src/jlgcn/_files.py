@@ -11,11 +11,10 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 logger = logging.getLogger(__name__)
 
@@ -89,25 +88,6 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> byt
         return file.read(found.st_size)
 
 
-def open_in_place(path: Path, mode: Literal["wb", "ab", "r+b"]) -> BinaryIO:
-    """Open a file that is too large to be written twice, to write parts of it where they are.
-
-    The file can be read half written: rename it (:func:`rename`) when it is whole. A link of that
-    name raises an OSError.
-    """
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | _NO_LINKS, 0o666)
-
-    return open(path, mode, opener=opener)
-
-
-def rename(source: Path, path: Path) -> None:
-    """Give a file, or a folder where there is none of the new name, its final name."""
-    os.replace(source, path)
-    sync_folder(path.parent)
-
-
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a folder of a random name that is called `path` when the block ends without an error.
@@ -162,20 +142,25 @@ def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
     Raises:
         TimeoutError: somebody else held it all the time.
     """
-    flags = os.O_RDWR | os.O_CREAT | _NO_LINKS | _NO_WAITING
-    descriptor = os.open(folder / LOCK, flags, 0o666)
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=seconds, poll_interval=0.01)
     try:
-        deadline = time.monotonic() + seconds
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"another process has been writing to {folder} for {seconds:.0f} s; wait for "
-                    "it, or write to another folder"
-                )
-            time.sleep(0.01)
+        lock.acquire()
+    except Timeout:
+        raise TimeoutError(
+            f"another process has been writing to {folder} for {seconds:.0f} s; wait for it, or "
+            "write to another folder"
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise
+        # Some shared filesystems have no locks. One writer is safe there, and usual.
+        logger.warning("this filesystem has no locks; let one process at a time write to a folder")
+    try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def remove_leftovers(folder: Path, name: re.Pattern[str]) -> None:
@@ -209,29 +194,6 @@ def _check_target(path: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
         raise ValueError(f"{path} is {kind} and cannot be written; name a file")
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-        # Some shared filesystems have no locks. One writer is safe there, and usual.
-        logger.warning("this filesystem has no locks; let one process at a time write to a folder")
-    return True
 
 
 def sha256_of(content: bytes) -> str:
