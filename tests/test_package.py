@@ -40,7 +40,7 @@ OPTIONAL = ("matplotlib", "faiss", "sklearn", "torch_geometric", "typer")
 #: What graphs and networks do without: extras, and what the other parts depend on.
 NOT_FOR_NETWORKS = (
     *OPTIONAL,
-    *("h5py", "jinja2", "networkx", "pandas", "pyarrow", "safetensors", "tqdm", "trimesh"),
+    *("h5py", "jinja2", "networkx", "pandas", "pyarrow", "safetensors", "tqdm"),
 )
 #: What functions return: they cost nothing, and their makers have the examples.
 ANSWERS = (

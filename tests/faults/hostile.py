@@ -29,7 +29,6 @@ from jlgcn import JLGCNClassifier
 from jlgcn._files import LOCK, hash_of_document
 from jlgcn.io.table_file import read_table
 from jlgcn.paper import load_clouds
-from jlgcn.paper.point_clouds import sample_mesh
 from jlgcn.paper.restricted_pickle import read_numbers
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 
@@ -227,8 +226,6 @@ def hostile_files(folder: Path, trace: Path) -> dict[str, tuple[Callable[[Path],
     for part in ("train", "test"):
         (clouds / f"{part}_files.txt").write_text("a.h5\n")
     files["an HDF5 file of 25 GB that are not there"] = (load_clouds, clouds)
-    (folder / "many.off").write_text("OFF\n4000000000 4000000000 0\n0 0 0\n")
-    files["a mesh of four billion points"] = (sample_mesh, folder / "many.off")
     (folder / "ind.cora.x").write_bytes(bomb)
     files["a Planetoid file that runs something"] = (
         lambda p: read_numbers(p.read_bytes()),

@@ -53,12 +53,6 @@ def _npz(path: Path) -> object:
     return load_npz(path)
 
 
-def _mesh(path: Path) -> object:
-    from jlgcn.paper.point_clouds import sample_mesh
-
-    return sample_mesh(path, 16)
-
-
 def _planetoid(path: Path) -> object:
     from jlgcn.paper.restricted_pickle import read_numbers
 
@@ -113,9 +107,6 @@ TARGETS: dict[str, Callable[[Path], object]] = {
     "parquet": _table,
     "npz": _npz,
     "h5": _clouds,
-    "off": _mesh,
-    "obj": _mesh,
-    "ply": _mesh,
     "planetoid": _planetoid,
     "model": _model,
     "checkpoint": _checkpoint,

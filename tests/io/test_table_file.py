@@ -74,22 +74,20 @@ def test_edges_are_matched_by_id(
     path = tmp_path / "edges.csv"
     path.write_text('from,to,weight\nann,bob,1\nbob,"c, d",0.5\nann,eve,1\n')
     with caplog.at_level(logging.WARNING):
-        edges = read_edges(path, read_table(people, id_column="name", drop=["note", "kind"]).ids)
-    assert edges.edge_index.tolist() == [[0, 1], [1, 2]]
-    assert edges.weight is not None
-    assert edges.weight.tolist() == [1, 0.5]
-    assert edges.num_unmatched == 1
-    assert edges.unmatched == ["eve"]
+        ids = read_table(people, id_column="name", drop=["note", "kind"]).ids
+        edge_index, weight = read_edges(path, ids)
+    assert edge_index.tolist() == [[0, 1], [1, 2]]
+    assert weight is not None
+    assert weight.tolist() == [1, 0.5]
     assert "1 of 3 edges in edges.csv name rows that the table does not have, such as 'eve'" in (
         caplog.text
     )
-    assert repr(edges) == "EdgeFile(2 edges, 1 unmatched)"
 
 
 def test_edges_without_weights(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("from,to\n0,1\n")
-    assert read_edges(path, ["0", "1"]).weight is None
+    assert read_edges(path, ["0", "1"])[1] is None
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
     assert column_names(path) == ["a", "b", "c", "weight"]
     assert read_table(path, drop=["b"]).x.tolist() == [[1, 0.5, 1], [2, 1.5, 2]]
     edges = write_parquet(tmp_path / "e.parquet", {"from": [1], "to": [2], "note": [[1, 2]]})
-    assert read_edges(edges, ["1", "2"]).edge_index.tolist() == [[0], [1]]
+    assert read_edges(edges, ["1", "2"])[0].tolist() == [[0], [1]]
     csv = tmp_path / "t.csv"
     csv.write_bytes(b"a,b,weight\n1,2,x\n")
     assert read_table(csv, drop=["weight"]).feature_names == ["a", "b"]

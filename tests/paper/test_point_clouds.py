@@ -10,11 +10,7 @@ import pytest
 import torch
 
 from jlgcn.paper import load_clouds
-from jlgcn.paper.point_clouds import sample_mesh
 from tests.real_data import DATA, needs_data
-
-#: Two triangles on one edge, one of them four times as large as the other.
-TRIANGLES = "OFF\n4 2 0\n0 0 0\n1 0 0\n0 1 0\n0 -4 0\n3 0 1 2\n3 0 1 3\n"
 
 
 def write_folder(folder: Path, **changes: np.ndarray) -> Path:
@@ -184,43 +180,3 @@ def test_points_are_the_same_however_they_are_packed(tmp_path: Path) -> None:
                 **packing,
             )
         assert torch.equal(load_clouds(folder).points, plain.points)
-
-
-def test_a_mesh_is_sampled_by_area(tmp_path: Path) -> None:
-    path = tmp_path / "triangles.off"
-    path.write_text(TRIANGLES)
-    points = sample_mesh(path, 5000, seed=1)
-    assert points.shape == (5000, 3)
-    assert torch.equal(points, sample_mesh(path, 5000, seed=1))
-    assert float(points.norm(dim=-1).max()) == pytest.approx(1)
-    # y goes from -4 to 1, and above 0, the highest fifth, lies the small triangle.
-    y = points[:, 1]
-    in_small_triangle = y > y.max() - (y.max() - y.min()) / 5
-    assert float(in_small_triangle.float().mean()) == pytest.approx(0.2, abs=0.02)
-
-
-@pytest.mark.parametrize("ending", ["obj", "ply"])
-def test_other_meshes(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"mesh.{ending}"
-    if ending == "obj":
-        path.write_text("mtllib none.mtl\nv 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
-    else:
-        path.write_text(
-            "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\n"
-            "property float z\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n"
-            "0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n"
-        )
-    assert sample_mesh(path, 10).shape == (10, 3)
-
-
-def test_what_is_no_mesh_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must end in one of \.off, \.obj, \.ply"):
-        sample_mesh(tmp_path / "mesh.stl")
-    with pytest.raises(FileNotFoundError, match="pass the path of a mesh"):
-        sample_mesh(tmp_path / "mesh.off")
-    (tmp_path / "mesh.off").write_text("nonsense")
-    with pytest.raises(ValueError, match=r"mesh\.off is not a mesh that can be read"):
-        sample_mesh(tmp_path / "mesh.off")
-    (tmp_path / "flat.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n2 0 0\n3 0 1 2\n")
-    with pytest.raises(ValueError, match="no faces with an area"):
-        sample_mesh(tmp_path / "flat.off")

@@ -349,12 +349,12 @@ def _features(found: TableFile) -> np.ndarray:
 def _graph(path: Path, ids: list[str]) -> Any:  # noqa: ANN401
     from jlgcn.io.table_file import read_edges
 
-    found = read_edges(path, ids)
-    if found.edge_index.shape[1] == 0:
+    edge_index, weight = read_edges(path, ids)
+    if edge_index.shape[1] == 0:
         raise ValueError(
             f"no edge in {path.name} names two rows of the table; are they the same ids?"
         )
-    return found.edge_index if found.weight is None else (found.edge_index, found.weight)
+    return edge_index if weight is None else (edge_index, weight)
 
 
 def _edges_to_old(path: Path, new: list[str], old: list[str]) -> np.ndarray:
@@ -365,7 +365,7 @@ def _edges_to_old(path: Path, new: list[str], old: list[str]) -> np.ndarray:
 
     is_new = set(new)
     others = [index for index, name in enumerate(old) if name not in is_new]
-    found = read_edges(path, [*new, *(old[index] for index in others)]).edge_index.numpy()
+    found = read_edges(path, [*new, *(old[index] for index in others)])[0].numpy()
     found = np.concatenate([found, found[::-1]], axis=1)
     across = found[:, (found[0] < len(new)) & (found[1] >= len(new))]
     return np.stack([across[0], np.array(others, dtype=np.int64)[across[1] - len(new)]])

@@ -59,26 +59,6 @@ class TableFile:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeFile:
-    """The edges of a file, as rows of a table.
-
-    Attributes:
-        edge_index: the two rows of each edge, (2, E), int64.
-        weight: their weights, (E,), float32; None where the file has none.
-        num_unmatched: edges that name an id which the table does not have; they are left out.
-        unmatched: some of these ids.
-    """
-
-    edge_index: Tensor
-    weight: Tensor | None
-    num_unmatched: int
-    unmatched: list[str]
-
-    def __repr__(self) -> str:
-        return f"EdgeFile({self.edge_index.shape[1]:,} edges, {self.num_unmatched:,} unmatched)"
-
-
 def read_table(
     path: str | os.PathLike[str],
     *,
@@ -143,7 +123,9 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
     return names
 
 
-def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
+def read_edges(
+    path: str | os.PathLike[str], ids: Sequence[str]
+) -> tuple[Tensor, Tensor | None]:  # (2, E), int64; (E,)
     """Read edges between the rows of a table from a CSV or Parquet file (extra ``table``).
 
     Args:
@@ -152,6 +134,9 @@ def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
         ids: what the rows of the table are called.
 
     Edges that name an unknown id are counted, reported and left out.
+
+    Returns:
+        The two rows of each edge, and the weights as float32; None where the file has none.
     """
     path = Path(path)
     names = column_names(path)
@@ -166,13 +151,13 @@ def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
     found = np.array([[place.get(end or "", -1) for end in side] for side in ends], dtype=np.int64)
     found = found.reshape(2, table.num_rows)
     is_known = (found >= 0).all(0)
-    unknown = {end or "" for side in ends for end in side if (end or "") not in place}
     weight = None
     if "weight" in table.column_names[2:]:
         values = torch.from_numpy(_numbers(table, "weight", path))
         check_not_negative(values, f"weight in {path.name}, edge")
         weight = values[torch.from_numpy(is_known)]
     if not is_known.all():
+        unknown = {end or "" for side in ends for end in side if (end or "") not in place}
         logger.warning(
             "%s of %s edges in %s name rows that the table does not have, such as %s; left out",
             f"{int((~is_known).sum()):,}",
@@ -180,12 +165,7 @@ def read_edges(path: str | os.PathLike[str], ids: Sequence[str]) -> EdgeFile:
             path.name,
             _some(sorted(unknown)),
         )
-    return EdgeFile(
-        torch.from_numpy(found[:, is_known]),
-        weight,
-        int((~is_known).sum()),
-        sorted(unknown)[:_SHOWN],
-    )
+    return torch.from_numpy(found[:, is_known]), weight
 
 
 @contextmanager

@@ -16,7 +16,6 @@ _PUBLISHED = {
     1e-3: (82.76, 76.96, 59.84),
     1e-2: (82.45, 76.46, 59.40),
 }
-WEIGHTS = tuple(_PUBLISHED)
 EDGES_MISSING = (0.0, 0.5, 1.0)
 
 

@@ -19,7 +19,6 @@ from torch.nn.functional import elu, leaky_relu, relu
 
 from jlgcn._optional import require
 from jlgcn.graphs import Graph, SparseGraph
-from jlgcn.graphs.graph import ScaledGraph
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.csr import Pattern, csr_matmul
 from jlgcn.ops.dropout import dropout
@@ -155,25 +154,13 @@ def normalized(graph: Graph) -> SparseGraph:
     given = _sparse(graph)
     found = _NORMALIZED.get(given)
     if found is None:
+        layers = require("torch_geometric.nn.conv.gcn_conv", "pyg", "a baseline")
         # What is kept may be asked for again in training, where tensors of inference are refused.
         with torch.inference_mode(mode=False), torch.no_grad():
-            found = _normalize(given)
+            edges, weight = layers.gcn_norm(given.edge_index, given.weight, given.num_nodes)
+            found = SparseGraph(edges, weight, given.num_nodes)
         _NORMALIZED[given] = found
     return found
-
-
-def _normalize(graph: SparseGraph) -> SparseGraph:
-    row, col = graph.edge_index
-    has_loop = torch.zeros(graph.num_nodes, dtype=torch.bool, device=row.device)
-    has_loop[row[row == col]] = True
-    loops = (~has_loop).nonzero().squeeze(-1).expand(2, -1)
-    weight = torch.cat([graph.weight, graph.weight.new_ones(loops.shape[1])])
-    whole = SparseGraph(torch.cat([graph.edge_index, loops], -1), weight, graph.num_nodes)
-    scaled = whole.normalized()
-    assert isinstance(scaled, ScaledGraph)
-    row, col = whole.edge_index
-    weight = whole.weight * scaled.scale[row] * scaled.scale[col]
-    return SparseGraph.from_pattern(whole.pattern, weight)
 
 
 def dropped(x: Tensor | SparseFeatures, p: float, training: bool) -> Tensor | SparseFeatures:

@@ -1,4 +1,4 @@
-"""Point clouds: the community's HDF5 folders, meshes, and the usual ways to change a cloud."""
+"""Point clouds from the community's HDF5 folders."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from jlgcn._validation import check_finite
 from jlgcn.io.files import data_root
 from jlgcn.paper.corrupt import drop_labels
 from jlgcn.training import CloudData
-from jlgcn.training.cloud_data import unit_sphere
-
-_MESHES = (".off", ".obj", ".ply")
 
 # What h5py and zlib raise for files that are damaged, or hold something else.
 _NOT_HDF5 = (
@@ -83,38 +80,6 @@ def load_clouds(
         sha256=digest.hexdigest(),
         class_names=tuple(_lines(names)) if names.exists() else None,
     )
-
-
-def sample_mesh(
-    path: str | os.PathLike[str], num_points: int = 1024, *, seed: int = 0
-) -> Tensor:  # (num_points, 3)
-    """Return points on the faces of a mesh, uniform by area, in the unit sphere.
-
-    Args:
-        path: an OFF, OBJ or PLY file.
-        num_points: how many.
-        seed: which ones.
-
-    Needs the extra `pointcloud`.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in _MESHES:
-        raise ValueError(f"{path} must end in one of {', '.join(_MESHES)}; convert it first")
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; pass the path of a mesh")
-    trimesh = require("trimesh", "pointcloud", "reading a mesh")
-    try:
-        # Materials are other files that a mesh may name; points need none.
-        mesh = trimesh.load(path, force="mesh", process=False, skip_materials=True)
-        area = float(mesh.area)
-    except Exception as problem:
-        raise ValueError(f"{path} is not a mesh that can be read ({problem})") from None
-    if not 0 < area < math.inf:
-        raise ValueError(
-            f"{path} has no faces with an area, so nothing can be sampled from it; export it again"
-        )
-    points, _ = trimesh.sample.sample_surface(mesh, num_points, seed=seed)
-    return unit_sphere(torch.from_numpy(np.asarray(points)).float())
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Point clouds: the community's HDF5 folders, meshes, and the usual ways to change a cloud."""
+"""Point clouds, and the usual ways to change them."""
 
 from __future__ import annotations
 
@@ -70,8 +70,6 @@ def augment(
     *,
     scale: tuple[float, float] = (2 / 3, 3 / 2),
     shift: float = 0.2,
-    jitter: float = 0.0,
-    rotate: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Return clouds as they might have been measured otherwise.
@@ -80,8 +78,6 @@ def augment(
         points: the clouds.
         scale: lowest and highest factor, drawn for each cloud and axis.
         shift: largest shift, drawn for each cloud and axis.
-        jitter: standard deviation of noise on every coordinate, cut off at three of them.
-        rotate: turn each cloud about the vertical (second) axis by any angle.
         generator: where all of it is drawn from.
 
     Example:
@@ -93,16 +89,7 @@ def augment(
     device = points.device
     factor = low + (high - low) * torch.rand(size, generator=generator, device=device)
     offset = shift * (2 * torch.rand(size, generator=generator, device=device) - 1)
-    if rotate:
-        angle = 2 * torch.pi * torch.rand(size[0], generator=generator, device=device)
-        cos, sin, zero, one = angle.cos(), angle.sin(), 0 * angle, 0 * angle + 1
-        turn = torch.stack([cos, zero, sin, zero, one, zero, -sin, zero, cos], -1).view(-1, 3, 3)
-        points = points @ turn
-    points = points * factor + offset
-    if jitter > 0:
-        noise = jitter * torch.randn(points.shape, generator=generator, device=device)
-        points = points + noise.clamp(-3 * jitter, 3 * jitter)
-    return points
+    return points * factor + offset
 
 
 def drop_points(
