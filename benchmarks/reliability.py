@@ -30,8 +30,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import Run, in_own_process, peak_bytes, status_bytes, write_json
 from jlgcn import _validation
-from jlgcn.graphs.regime import dense_bytes
 from jlgcn.nn import JLGCN, GraphLearner
+from jlgcn.nn.learner import dense_bytes
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import normalize_rows
 from jlgcn.training import NodeData, RunOptions, TrainConfig, fit_nodes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-import jlgcn.graphs.regime
+import jlgcn.nn.learner
 from jlgcn import KernelGraph, SparseGraph
 from jlgcn.nn import GraphLearner
 from tests.brute import F64, gaussian, largest_difference, points
@@ -111,7 +111,7 @@ def test_given_edges_become_candidates() -> None:
 def test_auto_chooses_by_size_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(jlgcn.graphs.regime.MAX_EXACT_NODES, "cpu", 20)
+    monkeypatch.setitem(jlgcn.nn.learner.MAX_EXACT_NODES, "cpu", 20)
     learner = GraphLearner(3, metric_init="random")
     with caplog.at_level(logging.INFO):
         assert isinstance(learner(torch.randn(21, 3)), SparseGraph)
@@ -122,26 +122,12 @@ def test_auto_chooses_by_size_and_says_so_once(
 
 def test_auto_refuses_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = GraphLearner(3, metric_init="random")
-    monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 2**18)
-    with pytest.raises(MemoryError, match=r"knn needs about .*for neighbours.*set a smaller num_n"):
+    monkeypatch.setattr(jlgcn.nn.learner, "available_bytes", lambda _: 2**18)
+    with pytest.raises(MemoryError, match=r"neighbours of 10,000 nodes need .*smaller num_neigh"):
         learner(torch.randn(10_000, 3))
-    with pytest.raises(MemoryError, match=r"exact needs about .*for points.*set a smaller rank"):
-        learner(torch.randn(4_000, 3))
-    monkeypatch.undo()
     assert isinstance(learner(torch.randn(4_000, 3)), KernelGraph)
-
-
-def test_an_estimate_from_another_machine_warns_and_does_not_refuse(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    # What the tensors of either graph take, and less than a step took where it was measured.
-    monkeypatch.setattr(jlgcn.graphs.regime, "available_bytes", lambda _: 10 * 2**20)
-    with caplog.at_level(logging.WARNING):
-        for size, kind in ((10_000, SparseGraph), (4_000, KernelGraph)):
-            learner = GraphLearner(3, metric_init="random")
-            assert isinstance(learner(torch.randn(size, 3)), kind)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert "may take about 0.03 GiB, as measured on 2 cores of an Intel Xeon" in caplog.messages[0]
+    monkeypatch.undo()
+    assert isinstance(learner(torch.randn(10_000, 3)), SparseGraph)
 
 
 def test_edges_are_differentiable_in_features_and_metric() -> None:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from jlgcn._memory import check_memory
+from jlgcn._memory import available_bytes, check_memory
 from jlgcn._validation import as_input, check_projection
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
-from jlgcn.graphs.regime import (
-    MACHINE,
-    dense_bytes,
-    least_whole_graph,
-    plan_whole_graph,
-    whole_graph_regime,
-)
 from jlgcn.nn.health import GraphHealth, sampled_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
@@ -31,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "exact", "knn", "dense"]
 BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
+
+#: Up to this many nodes "auto" learns exact graphs, by device; time grows as their square.
+MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
 #: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
 MAX_DENSE_NODES = 512
@@ -56,9 +52,9 @@ class GraphLearner(nn.Module):
             in_channels.
         backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
             5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
-            what memory cannot hold (:func:`jlgcn.graphs.regime.least_whole_graph`). "dense" is
-            exact too and holds all N × N weights: faster where rank is in the hundreds, and what
-            "auto" does with batches of graphs of up to 512 nodes.
+            edges that memory cannot hold. "dense" is exact too and holds all N × N weights: faster
+            where rank is in the hundreds, and what "auto" does with batches of graphs of up to 512
+            nodes.
         num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
         median_distance: median squared distance after :meth:`calibrate`; a smaller one gives a
             denser graph.
@@ -334,12 +330,13 @@ class GraphLearner(nn.Module):
         if self.backend != "auto":
             return self.backend
         num_nodes, device = z.shape[-2], z.device
-        chosen: Backend = whole_graph_regime(num_nodes, device)
+        limit = MAX_EXACT_NODES.get(device.type, MAX_EXACT_NODES["cpu"])
+        chosen: Backend = "exact" if num_nodes <= limit else "knn"
         if z.dim() > 2:
             chosen = "dense" if num_nodes <= MAX_DENSE_NODES else "exact"
         # Once, for it reads what memory is left; and before anything is allocated.
         if not self._has_chosen and not torch.compiler.is_compiling():
-            if z.dim() == 2:
+            if chosen == "knn":
                 self._check_room(z)
             self._has_chosen = True
             logger.info(
@@ -351,24 +348,15 @@ class GraphLearner(nn.Module):
         return chosen
 
     def _check_room(self, z: Tensor) -> None:
-        """Refuse what no machine could hold in the memory there is; warn of what is estimated."""
-        least_whole_graph(
-            *z.shape,
-            num_neighbors=self.num_neighbors,
-            itemsize=z.element_size(),
-            device=z.device,
-        ).check()
-        step = plan_whole_graph(len(z), num_neighbors=self.num_neighbors, device=z.device)
-        if not step.fits:
-            logger.warning(
-                "a training step on the %s graph of %d nodes may take about %.2f GiB, as measured "
-                "on %s, but %.2f GiB are available on %s",
-                step.regime,
-                len(z),
-                step.bytes / 2**30,
-                MACHINE,
-                step.available / 2**30,
-                z.device.type,
+        """Raise where points, edges (three indices, a weight) and gradients alone do not fit."""
+        num_edges = len(z) * self.num_neighbors
+        needed = 2 * z.numel() * z.element_size() + num_edges * (3 * 8 + 2 * z.element_size())
+        available = available_bytes(z.device)
+        if needed > available:
+            raise MemoryError(
+                f"the nearest neighbours of {len(z):,} nodes need at least {needed / 2**30:.1f} "
+                f"GiB, but {available / 2**30:.1f} are available; set a smaller num_neighbors, or "
+                "take JLGCNClassifier"
             )
 
     def extra_repr(self) -> str:
@@ -377,6 +365,21 @@ class GraphLearner(nn.Module):
             f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
             f"num_neighbors={self.num_neighbors}"
         )
+
+
+def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
+    """Return what ``backend="dense"`` takes at its peak, with gradients.
+
+    Args:
+        shape: of the nodes, the batch before it if any.
+        itemsize: bytes of a weight.
+
+    Example:
+        >>> dense_bytes((1000,), 4)
+        16000000
+    """
+    # Distances, weights, the gradient of the weights and that of the distances.
+    return 4 * math.prod(shape) * shape[-1] * itemsize
 
 
 @torch.no_grad()
