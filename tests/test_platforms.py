@@ -98,7 +98,7 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
         AS_ON_WINDOWS,
         f"""
         from jlgcn.nn import JLGCN
-        from jlgcn.training import TrainConfig, fit_nodes
+        from jlgcn.training import RunOptions, TrainConfig, fit_nodes
         from tests.training.small import small_data
 
         data = small_data()
@@ -115,10 +115,8 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
         def train():
             model = JLGCN(6, 4, 2)
             model.register_forward_pre_hook(interrupt)
-            config = TrainConfig(epochs=5)
-            return fit_nodes(
-                lambda: model, data, data.x, data.graph(), config, seed=0, checkpoints=folder
-            )[1]
+            config, options = TrainConfig(epochs=5), RunOptions(checkpoints=folder)
+            return fit_nodes(lambda: model, data, config=config, seed=0, options=options)[1]
 
 
         try:
@@ -166,7 +164,7 @@ def test_training_runs_without_torch_distributed() -> None:
         data = small_data()
         config = TrainConfig(epochs=2)
         model = lambda: JLGCN(6, 4, 2)
-        print(fit_nodes(model, data, data.x, data.graph(), config, seed=0)[1].best_epoch)
+        print(fit_nodes(model, data, config=config, seed=0)[1].best_epoch)
         """,
     )
     assert printed.strip() in ("0", "1")
@@ -177,9 +175,9 @@ def test_sharded_graphs_say_that_they_need_torch_distributed() -> None:
         WITHOUT_DISTRIBUTED,
         """
         try:
-            from jlgcn.distributed import Shards
+            from jlgcn.distributed import ShardedSparseGraph
         except ImportError as problem:
             print(problem)
         """,
     )
-    assert "Shards needs torch.distributed, which this build of PyTorch does not have" in printed
+    assert "ShardedSparseGraph needs torch.distributed, which this build" in printed
