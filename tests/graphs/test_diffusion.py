@@ -88,7 +88,13 @@ def test_a_graph_may_return_what_it_was_given() -> None:
 
 def test_impossible_arguments_are_refused() -> None:
     graph, x = KernelGraph(torch.randn(3, 1)).normalized(), torch.randn(3, 1)
-    with pytest.raises(ValueError, match="restart must be above 0 and at most 1, but it is 0"):
-        personalized_pagerank(graph, x, 0.0)
-    with pytest.raises(ValueError, match="tolerance must lie between 0 and 1, but it is 1"):
-        personalized_pagerank(graph, x, 0.5, tolerance=1.0)
+    for restart in (0.0, 1.5):
+        with pytest.raises(ValueError, match=f"restart must be .* at most 1, but it is {restart}"):
+            personalized_pagerank(graph, x, restart)
+    for tolerance in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"between 0 and 1, but it is {tolerance}"):
+            personalized_pagerank(graph, x, 0.5, tolerance=tolerance)
+
+
+def test_the_number_of_steps_is_that_of_chebyshevs_bound() -> None:
+    assert [chebyshev_steps(restart) for restart in (0.01, 0.1, 1.0)] == [54, 17, 0]
