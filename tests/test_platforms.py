@@ -16,13 +16,12 @@ pytestmark = pytest.mark.slow
 #: Run first, it takes away what Windows lacks. Other packages are imported before: they look for
 #: the name of the system, not for what it has.
 AS_ON_WINDOWS = """
-import os, pathlib, signal, sys
-import filelock, scipy, sklearn.linear_model, torch
-
-filelock.FileLock = filelock.SoftFileLock  # which needs nothing of Unix
+import os, pathlib, signal, sys, types
+import scipy, sklearn.linear_model, torch
 
 for name in ("resource", "fcntl", "pwd", "grp"):
     sys.modules[name] = None
+sys.modules["msvcrt"] = types.SimpleNamespace(locking=lambda *_: None, LK_NBLCK=2)
 for module, names in (
     (os, "sysconf O_DIRECTORY O_NOFOLLOW O_CLOEXEC O_NONBLOCK fork getuid sched_getaffinity"),
     (signal, "SIGALRM setitimer ITIMER_REAL"),

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -142,25 +143,20 @@ def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
     Raises:
         TimeoutError: somebody else held it all the time.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=seconds, poll_interval=0.01)
+    flags = os.O_RDWR | os.O_CREAT | _NO_LINKS | _NO_WAITING
+    descriptor = os.open(folder / LOCK, flags, 0o666)
     try:
-        lock.acquire()
-    except Timeout:
-        raise TimeoutError(
-            f"another process has been writing to {folder} for {seconds:.0f} s; wait for it, or "
-            "write to another folder"
-        ) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
-            raise
-        # Some shared filesystems have no locks. One writer is safe there, and usual.
-        logger.warning("this filesystem has no locks; let one process at a time write to a folder")
-    try:
+        deadline = time.monotonic() + seconds
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"another process has been writing to {folder} for {seconds:.0f} s; wait for "
+                    "it, or write to another folder"
+                )
+            time.sleep(0.01)
         yield
     finally:
-        lock.release()
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path, name: re.Pattern[str]) -> None:
@@ -194,6 +190,29 @@ def _check_target(path: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
         raise ValueError(f"{path} is {kind} and cannot be written; name a file")
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError:
+            return False
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # Some shared filesystems have no locks. One writer is safe there, and usual.
+        logger.warning("this filesystem has no locks; let one process at a time write to a folder")
+    return True
 
 
 def sha256_of(content: bytes) -> str:
