@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from jlgcn._devices import is_check_due
 from jlgcn._memory import check_memory
 
 #: Whole numbers above it are not all different in float32.
@@ -87,7 +88,7 @@ def check_shape(shape: Sequence[int], name: str) -> None:
 
 
 def _warn_of_large_integers(x: Tensor, name: str) -> None:
-    if x.dtype == torch.bool or torch.compiler.is_compiling():
+    if x.dtype == torch.bool or not is_check_due(x.device, "large integers"):
         return
     low, high = (int(bound) for bound in x.aminmax())
     if max(-low, high) > LARGEST_WHOLE:
@@ -114,12 +115,16 @@ def check_finite(x: Tensor, name: str = "x", remedy: str = _FILL_IN) -> None:
     """
     if not x.dtype.is_floating_point or x.numel() == 0 or torch.compiler.is_compiling():
         return
-    x = x.detach()
-    # One pass without a copy: NaN and infinity are always among the two.
-    if all(bool(bound.isfinite()) for bound in x.aminmax()):
+    if _is_finite(x):
         return
     first = tuple((~x.isfinite()).nonzero()[0].tolist())
     raise not_finite(name, first, x[first].item(), remedy)
+
+
+def _is_finite(x: Tensor) -> bool:
+    # One pass without a copy: NaN and infinity always show in the extremes.
+    low, high = x.detach().aminmax()
+    return bool(low.isfinite() & high.isfinite())
 
 
 def not_finite(name: str, place: tuple[int, ...], value: float, remedy: str) -> ValueError:
@@ -134,7 +139,7 @@ def check_projection(
     x: Tensor,  # (*batch, N, in_channels)
 ) -> None:
     """Raise if points are not finite, because features are not, or because they are too large."""
-    if torch.compiler.is_compiling() or all(bool(b.isfinite()) for b in z.detach().aminmax()):
+    if not is_check_due(z.device, "projection") or _is_finite(z):
         return
     check_finite(x)
     first = tuple((~z.detach().isfinite()).any(-1).nonzero()[0].tolist())
