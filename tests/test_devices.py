@@ -5,9 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from jlgcn._devices import is_check_due
+from jlgcn._validation import as_input, check_projection
 from tests.devices import explicit_devices, no_synchronization
 
 HERE = __name__
+META = torch.device("meta")
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,18 @@ def test_a_read_of_a_value_is_found(read: Callable[[torch.Tensor], object]) -> N
         read(x)
     with no_synchronization():
         read(x)
+
+
+def test_checks_run_at_every_call_on_a_cpu_and_at_powers_of_two_elsewhere() -> None:
+    assert all(is_check_due(torch.device("cpu"), "this test") for _ in range(5))
+    due = [call for call in range(1, 40) if is_check_due(META, "this test")]
+    assert due == [1, 2, 4, 8, 16, 32]
+
+
+def test_inputs_are_read_at_powers_of_two_on_an_accelerator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jlgcn._validation.is_check_due", lambda device, check: False)
+    with no_synchronization():
+        as_input(torch.ones(3, 2, dtype=torch.int64), torch.ones(1), 2)
+        check_projection(torch.full((3, 2), torch.nan), torch.ones(3, 2))

@@ -18,6 +18,7 @@ from torch.autograd import grad, gradcheck
 
 from jlgcn import Graph, SparseGraph
 from tests.brute import F64, dirichlet, largest_difference, points
+from tests.devices import explicit_devices, no_synchronization
 
 NUM_NODES = 7
 CHANNELS = 3
@@ -285,6 +286,21 @@ class GraphContract(ABC):
         assert largest_difference(compiled(x), layer(x)) < 1e-12
         (got,), (expected,) = grad(compiled(x).sum(), x), grad(layer(x).sum(), x)
         assert largest_difference(got, expected) < 1e-12
+
+    def test_every_new_tensor_names_its_device(self, batch: tuple[int, ...]) -> None:
+        graph, x = self.build(*self.tensors(batch)), points(*batch, NUM_NODES, CHANNELS)
+        index = torch.tensor([5, 0, 5])
+        with explicit_devices():
+            graph.matmul(x, index)
+            graph.to(dtype=torch.float32).rows(index)
+            (graph + graph).normalized().dirichlet(x)
+            graph.to_dense()
+
+    def test_a_layer_never_waits_for_the_device(self, batch: tuple[int, ...]) -> None:
+        graph, x = self.build(*self.tensors(batch)), points(*batch, NUM_NODES, CHANNELS, grad=True)
+        with no_synchronization():
+            propagated = (graph + graph).normalized() @ x
+            (propagated.square().sum() + graph.dirichlet(x).sum()).backward()
 
     def test_wrong_operands_are_refused_with_a_remedy(self) -> None:
         graph, _ = self.graph_and_matrix()

@@ -253,7 +253,8 @@ class ShardedSparseGraph(_ShardedGraph):
 
     def rows(self, index: Tensor) -> Tensor:
         """Return weights of some of this process's rows with all N nodes, (M, N)."""
-        return torch.from_numpy(self.matrix.to_scipy()[index.cpu().numpy()].toarray())
+        rows = self.matrix.to_scipy()[index.cpu().numpy()].toarray()
+        return torch.from_numpy(rows).to(self.device)
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
         fields = {

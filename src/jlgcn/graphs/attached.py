@@ -175,7 +175,7 @@ class AttachedGraph(Graph):
         new = self.new.dense(place, num_old)
         own = new.new_zeros(len(place), self.num_new)
         if self.own is not None:
-            own = own.index_put((torch.arange(len(place)), place), self.own[place])
+            own = own.scatter(1, place.unsqueeze(-1), self.own[place].unsqueeze(-1))
         together = torch.cat(
             [torch.cat([old, old.new_zeros(len(old), self.num_new)], -1), torch.cat([new, own], -1)]
         )

@@ -233,7 +233,7 @@ def _edges_of_data(data: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
             weight = attribute.flatten()
     index = data.edge_index
     if index is None:
-        index = torch.empty(2, 0, dtype=torch.int64)
+        index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     return _as_index(index), _as_weight(weight)
 
 

@@ -73,7 +73,7 @@ def top_edges(
     # An edge may be listed from both ends; their weights differ by rounding at most.
     key = torch.minimum(row, col) * graph.num_nodes + torch.maximum(row, col)
     key, place = torch.unique(key, return_inverse=True)
-    weight = torch.zeros(len(key), dtype=weight.dtype).scatter_reduce(0, place, weight, "amax")
+    weight = weight.new_zeros(len(key)).scatter_reduce(0, place, weight, "amax")
     order = weight.argsort(descending=True, stable=True)
     key, weight = key[order], weight[order]
     return EdgeList(key // graph.num_nodes, key % graph.num_nodes, weight, graph.num_nodes)
@@ -127,9 +127,10 @@ def _heaviest_of_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     num_nodes = graph.num_nodes
     found: list[tuple[Tensor, Tensor, Tensor]] = []
-    for index in torch.arange(num_nodes).split(max(1, _BLOCK_ENTRIES // max(1, num_nodes))):
+    nodes = torch.arange(num_nodes, device="cpu")
+    for index in nodes.split(max(1, _BLOCK_ENTRIES // max(1, num_nodes))):
         block = graph.rows(index.to(graph.device)).cpu()
-        block[torch.arange(len(index)), index] = 0
+        block[nodes[: len(index)], index] = 0
         if top_k is None:
             assert threshold is not None
             row, col = (block >= threshold).nonzero(as_tuple=True)
@@ -141,7 +142,6 @@ def _heaviest_of_rows(
         row, col, weight = row[weight > 0], col[weight > 0], weight[weight > 0]
         found.append((index[row], col, weight))
     if not found:
-        none = torch.empty(0, dtype=torch.int64)
-        return none, none, torch.empty(0)
+        return nodes, nodes, nodes.float()
     rows, cols, weights = zip(*found, strict=True)
     return torch.cat(rows), torch.cat(cols), torch.cat(weights)

@@ -68,7 +68,7 @@ def mean_contributions(
     metric, num_nodes = metric.double(), x.shape[0]
     if isinstance(x, SparseFeatures):  # which centring would fill
         x = x.map(Tensor.double)
-        mean = (x.mT @ torch.ones(num_nodes, 1, dtype=x.dtype)).squeeze(-1) / num_nodes
+        mean = (x.mT @ x.value.new_ones(num_nodes, 1)).squeeze(-1) / num_nodes
         variance = x.mT.square_norms() / num_nodes - mean.square()
     else:
         x = x.double() - x.double().mean(0)

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from jlgcn._devices import is_check_due
 from jlgcn._validation import check_edge_index, check_weight
 from jlgcn.graphs.graph import Graph
 from jlgcn.ops.csr import Pattern, csr_matmul, edge_squared_distance, symmetric_pattern
@@ -72,7 +73,7 @@ class SparseGraph(Graph):
         return graph
 
     @classmethod
-    def without_edges(cls, num_nodes: int) -> Self:
+    def without_edges(cls, num_nodes: int, device: torch.device | str = "cpu") -> Self:
         """Return the graph of so many nodes and no edge.
 
         Example:
@@ -80,10 +81,10 @@ class SparseGraph(Graph):
             tensor([[0., 0.],
                     [0., 0.]])
         """
-        none = torch.empty(0, dtype=torch.int64)
-        starts = torch.zeros(num_nodes + 1, dtype=torch.int64)
+        starts = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
+        none = starts[:0]
         pattern = Pattern(starts, none, none, none, num_nodes)
-        return cls.from_pattern(pattern, torch.empty(0))
+        return cls.from_pattern(pattern, none.to(torch.get_default_dtype()))
 
     @classmethod
     def from_candidates(cls, z: Tensor, edge_index: Tensor) -> Self:
@@ -108,7 +109,8 @@ class SparseGraph(Graph):
                     [0.3679, 1.0000, 0.0000],
                     [0.0000, 0.0000, 1.0000]])
         """
-        check_edge_index(edge_index, z.shape[0])
+        if is_check_due(z.device, "candidates"):
+            check_edge_index(edge_index, z.shape[0])
         loops = torch.arange(z.shape[0], device=z.device)
         row, col = torch.cat([edge_index, loops.expand(2, -1)], -1)
         pattern = symmetric_pattern(row, col, z.shape[0])

@@ -271,8 +271,8 @@ def _silence_beta_notice() -> None:
     # them, so the notice is spent here instead of in the middle of a training run.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        index = torch.zeros(2, dtype=torch.int64)
-        torch.sparse_csr_tensor(index, index[:0], torch.zeros(0), (1, 1))
+        index = torch.zeros(2, dtype=torch.int64, device="cpu")
+        torch.sparse_csr_tensor(index, index[:0], index[:0].float(), (1, 1))
 
 
 _silence_beta_notice()

@@ -35,25 +35,20 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """
     if not training or p == 0:
         return x
-    is_dense = (
-        x.requires_grad
-        or torch.compiler.is_compiling()
-        or int(torch.count_nonzero(x)) > _MAX_DENSITY * x.numel()
-    )
-    if is_dense:
-        return _dense(x, p)
-    flat = x.reshape(-1)
-    place = flat.nonzero().squeeze(1)
-    out = torch.zeros_like(flat)
-    out[place] = _dense(flat[place], p)
-    return out.view(x.shape)
-
-
-def _dense(x: Tensor, p: float) -> Tensor:
-    """Draw for every entry."""
     dropped = round(p * _LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < dropped < _LEVELS:
         return functional.dropout(x, p)
-    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return x * (bits >= dropped - _LEVELS // 2).to(x.dtype).div_(1 - p)
+    if x.requires_grad or int(torch.count_nonzero(x)) > _MAX_DENSITY * x.numel():
+        return _drop(x, p)
+    flat = x.reshape(-1)
+    place = flat.nonzero().squeeze(1)
+    out = torch.zeros_like(flat)
+    out[place] = _drop(flat[place], p)
+    return out.view(x.shape)
+
+
+def _drop(x: Tensor, p: float) -> Tensor:
+    """Draw for every entry."""
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
+    bits = words.random_(-(1 << 63), None).view(torch.int16)[: x.numel()].view(x.shape)
+    return x * (bits >= round(p * _LEVELS) - _LEVELS // 2).to(x.dtype).div_(1 - p)

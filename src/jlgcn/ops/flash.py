@@ -147,7 +147,7 @@ def self_check(device: torch.device, dtype: torch.dtype) -> float:
 
     # Fixed numbers instead of random ones: a check must not touch the caller's generator.
     def waves(count: int, width: int, phase: float) -> Tensor:
-        grid = torch.arange(count * width, dtype=torch.float64)
+        grid = torch.arange(count * width, dtype=torch.float64, device="cpu")
         return torch.sin(grid * 1.7 + phase).reshape(1, count, width).to(device, dtype)
 
     z_rows, z_cols, v = waves(37, 5, 0.0), waves(45, 5, 1.0), waves(45, 9, 2.0)

@@ -57,7 +57,8 @@ def kernel_matmul(
             that is safe, differentiable once: flash while max(S + 1, C) ≤ 64, blocks above or where
             the device fails flash's self-check, and either in float64 where float32 would lose its
             digits: for pairs with a point of squared length above 1,000, or for all of them where
-            such points are many or in a batch.
+            such points are many or in a batch. Lengths are tested on a CPU only, since the host
+            would wait for an accelerator; pass float64 there.
         block_size: rows a block of method "blocks".
 
     Returns:
@@ -232,7 +233,8 @@ def _parts(z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, guarded: bo
     The error of a weight grows with the longer of its two points. A few outliers among many would
     make everything twice as slow, so where they are few their rows and columns go by themselves.
     """
-    if not guarded or z_rows.dtype != torch.float32:
+    # On an accelerator the host would wait for the lengths in every call.
+    if not guarded or z_rows.dtype != torch.float32 or z_rows.device.type != "cpu":
         return [_Part()]
     rows, cols = centred(z_rows, z_cols, col_valid)
     is_long = [z.square().sum(-1) > MAX_SQUARED_NORM_FLOAT32 for z in (rows, cols)]

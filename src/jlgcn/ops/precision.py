@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -28,12 +28,13 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.float32 if dtype in _HALF or not dtype.is_floating_point else dtype
 
 
-def no_autocast(device: torch.device) -> torch.autocast:
+def no_autocast(device: torch.device) -> AbstractContextManager[None]:
     """Return a context in which `torch.autocast` does not lower matrix products to half precision.
 
     Needed in backward functions too: on a CPU they run inside the caller's context.
     """
-    return torch.autocast(device.type, enabled=False)
+    # The meta device, on which shapes are computed without values, has no autocast.
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def without_denormals() -> Iterator[None]:
         ...     float(torch.tensor(1e-38) * torch.tensor(0.1))
         0.0
     """
-    tiny = torch.tensor(torch.finfo(torch.float32).tiny)
+    tiny = torch.tensor(torch.finfo(torch.float32).tiny, device="cpu")
     flushes_already = float(tiny / 2) == 0
     torch.set_flush_denormal(True)
     try:

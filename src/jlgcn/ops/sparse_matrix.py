@@ -89,6 +89,11 @@ class SparseFeatures:
         """Device of the entries."""
         return self.value.device
 
+    @property
+    def _row(self) -> Tensor:
+        """Row of each entry, (E,)."""
+        return torch.repeat_interleave(self.crow.diff(), output_size=self.col.shape[0])
+
     def __matmul__(self, weight: Tensor) -> Tensor:  # (K, H) to (N, H)
         if weight.shape[0] != self.shape[1]:
             raise ValueError(
@@ -114,13 +119,11 @@ class SparseFeatures:
 
     def scaled(self, rows: Tensor, columns: Tensor) -> SparseFeatures:
         """Return diag(rows) X diag(columns)."""
-        row = torch.repeat_interleave(self.crow.diff())
-        return replace(self, value=self.value * rows[row] * columns[self.col])
+        return replace(self, value=self.value * rows[self._row] * columns[self.col])
 
     def square_norms(self) -> Tensor:  # (N,)
         """Return the squared length of every row."""
-        row = torch.repeat_interleave(self.crow.diff())
-        return self.value.new_zeros(self.shape[0]).index_add(0, row, self.value.square())
+        return self.value.new_zeros(self.shape[0]).index_add(0, self._row, self.value.square())
 
     def dropout(self, p: float, training: bool = True) -> SparseFeatures:
         """Return the features with each entry set to 0 with probability p, the others scaled up."""

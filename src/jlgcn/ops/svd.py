@@ -42,11 +42,15 @@ def principal_directions(
         return _directions_of_few_rows(x, power)
     num_components = min(num_components, num_features)
     if num_features < 1024:
-        columns = x @ torch.eye(num_features, dtype=x.dtype) if isinstance(x, SparseFeatures) else x
+        columns = x
+        if isinstance(x, SparseFeatures):
+            columns = x @ torch.eye(num_features, dtype=x.dtype, device=x.device)
         square, vectors = torch.linalg.eigh(columns.double().mT @ columns.double())
     else:
-        generator = torch.Generator().manual_seed(0)
-        basis = torch.randn(num_features, num_components + 10, generator=generator, dtype=x.dtype)
+        generator = torch.Generator(x.device).manual_seed(0)
+        basis = torch.randn(
+            num_features, num_components + 10, generator=generator, dtype=x.dtype, device=x.device
+        )
         transpose = x.mT
         for _ in range(5):
             basis = torch.linalg.qr(transpose @ (x @ torch.linalg.qr(basis).Q)).Q
@@ -70,7 +74,7 @@ def _directions_of_few_rows(x: Tensor | SparseFeatures, power: float) -> Tensor:
     square, vectors = (found.flip(-1) for found in torch.linalg.eigh(gram))
     length = _length(square)
     weight = (vectors / length * (length / length[0]) ** (power - 1)).numpy()
-    directions = torch.empty(x.shape[1], x.shape[0], dtype=x.dtype)
+    directions = torch.empty(x.shape[1], x.shape[0], dtype=x.dtype, device="cpu")
     for start in range(0, x.shape[1], _CHUNK_FEATURES):
         stop = start + _CHUNK_FEATURES
         directions[start:stop] = torch.from_numpy(transpose[start:stop] @ weight)
@@ -78,4 +82,4 @@ def _directions_of_few_rows(x: Tensor | SparseFeatures, power: float) -> Tensor:
 
 
 def _length(square: Tensor) -> Tensor:
-    return square.clamp(min=float(square[0]) * 1e-10 + 1e-30).sqrt()
+    return square.clamp(min=square[0] * 1e-10 + 1e-30).sqrt()
