@@ -85,7 +85,9 @@ class JLGCNConv(nn.Module):
             )
         self.concat = concat
         self.lin = nn.Linear(2 * in_channels if concat else in_channels, out_channels, bias=False)
-        self.bias = nn.Parameter(torch.empty(out_channels)) if self.options.bias else None
+        self.bias = (
+            nn.Parameter(self.lin.weight.new_empty(out_channels)) if self.options.bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -179,8 +179,12 @@ class GraphLevelJLGCN(nn.Module):
             check_finite(x)
         if batch is not None:
             x, valid, graph = pad_graphs(x, batch, graph)
-        if valid is not None and bool(valid.all()):
-            valid = None
+        real = None
+        if valid is not None:
+            # Once, for every layer: it synchronises with an accelerator.
+            real = valid.flatten().nonzero().squeeze(-1)
+            if len(real) == valid.numel():
+                real = valid = None
         current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         degree: Tensor | None = None
         features: list[Tensor] = []
@@ -194,7 +198,7 @@ class GraphLevelJLGCN(nn.Module):
             graphs.append(current)
             if learned is not None:
                 learned_graphs.append(learned)
-            x = leaky_relu(_over_nodes(norm, x, valid), self.negative_slope)
+            x = leaky_relu(_normalize(norm, x, real), self.negative_slope)
         pooled = _pooled(x, valid, self.pooling)
         return GraphLevelOutput(self.head(pooled), pooled, features, learned_graphs, graphs)
 
@@ -250,10 +254,11 @@ def pad_graphs(
             f"{tuple(batch.shape)} or it is not sorted; use torch_geometric.data.Batch"
         )
     count = torch.bincount(batch)
-    if bool((count == 0).any()):
+    fewest, size = (int(bound) for bound in count.aminmax())
+    if fewest == 0:
         empty = int((count == 0).nonzero()[0])
-        raise ValueError(f"graph {empty} has no nodes; leave it out and number the graphs anew")
-    num_graphs, size = count.shape[0], int(count.max())
+        raise ValueError(f"graph {empty} has no nodes; leave it out and renumber the graphs")
+    num_graphs = count.shape[0]
     start = count.cumsum(0) - count
     place = torch.arange(x.shape[0], device=x.device) - start[batch]
     padded = x.new_zeros(num_graphs, size, x.shape[1])
@@ -273,14 +278,18 @@ def pad_graphs(
     return padded, valid, DenseGraph(torch.maximum(weight, weight.mT))
 
 
-def _over_nodes(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
-    """Normalise the features of all real nodes; what pads a graph becomes 0."""
-    if valid is None:
-        flat: Tensor = norm(x.flatten(0, -2))
-        return flat.view(x.shape)
-    out = torch.zeros_like(x)
-    out[valid] = norm(x[valid])
-    return out
+def _normalize(
+    norm: nn.Module,
+    x: Tensor,  # (B, N, C)
+    real: Tensor | None,  # (real nodes,), int64, in the order of x.flatten(0, -2); None for all
+) -> Tensor:  # (B, N, C)
+    """Normalise the features of all real nodes; those of padding become 0."""
+    flat = x.flatten(0, -2)
+    if real is None:
+        out: Tensor = norm(flat)
+    else:
+        out = torch.zeros_like(flat).index_put((real,), norm(flat[real]))
+    return out.view(x.shape)
 
 
 def _pooled(x: Tensor, valid: Tensor | None, pooling: Pooling) -> Tensor:

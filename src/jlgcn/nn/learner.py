@@ -15,7 +15,7 @@ from jlgcn._validation import as_input, check_projection
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
-from jlgcn.nn.health import GraphHealth, sampled_distances
+from jlgcn.nn.health import GraphHealth, is_asynchronous, is_power_of_two, sampled_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -107,8 +107,9 @@ class GraphLearner(nn.Module):
         # a forward pass reads without waiting for the device.
         self.is_scaled: Tensor
         self.is_calibrated: bool
-        self.register_buffer("is_scaled", torch.tensor(metric_init != "median"))
+        self.register_buffer("is_scaled", self.metric.weight.new_ones((), dtype=torch.bool))
         self._has_chosen = False
+        self._num_unchecked = 0
         self.health = GraphHealth()
         #: Where processes share the rows: returns the features of all rows from those of this one.
         self.gather_rows: Callable[[Tensor], Tensor] | None = None
@@ -248,7 +249,8 @@ class GraphLearner(nn.Module):
         """Return z = Rᵀf, the projected features whose Euclidean distances the kernel sees.
 
         Features far from the origin are centred first: distances stay the same, and keep their
-        digits.
+        digits. On an accelerator features are always centred, and in training checked for NaN and
+        inf at calls 1, 2, 4, … only: reading a result would synchronise with the device.
         """
         x = as_input(x, self.metric.weight, self.in_channels)
         if not self.is_calibrated:
@@ -256,11 +258,21 @@ class GraphLearner(nn.Module):
                 'metric_init="median" scales the metric to features, but calibrate was not called; '
                 'call calibrate(x) before the first forward, or set metric_init="random"'
             )
-        z: Tensor = self.metric(x)
-        check_projection(z, x)
-        if not torch.compiler.is_compiling() and self.gather_rows is None and _is_far_away(z):
+        may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
+        always_centres = may_centre and is_asynchronous(x.device)
+        z: Tensor = self.metric(x - x.mean(-2, keepdim=True) if always_centres else x)
+        if self._is_check_due(x.device):
+            check_projection(z, x)
+        if may_centre and not always_centres and _is_far_away(z):
             z = self.metric(x - x.mean(-2, keepdim=True))
         return z
+
+    def _is_check_due(self, device: torch.device) -> bool:
+        """Whether to check that projected features are finite, which waits for the device."""
+        if not (is_asynchronous(device) and self.training) or torch.compiler.is_compiling():
+            return True
+        self._num_unchecked += 1
+        return is_power_of_two(self._num_unchecked)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)

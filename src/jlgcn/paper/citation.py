@@ -78,29 +78,28 @@ def load_planetoid(
             fetch(f"{_ADDRESS}/{file}", folder / file, SHA256[file])
         content[part] = read_verified(folder / file, SHA256[file])
 
-    test = torch.tensor([int(line) for line in content["test.index"].split()])
+    test = np.array([int(line) for line in content["test.index"].split()])
     y_train, y_test, y_all = (read_numbers(content[part]) for part in ("y", "ty", "ally"))
     x_test, x_all = (read_numbers(content[part]).toarray() for part in ("tx", "allx"))
     # Rows of tx come in the order of test.index, which has gaps where nodes have no features.
-    num_nodes = int(test.max()) + 1
+    num_nodes = test.max() + 1
     x = np.zeros((num_nodes, x_all.shape[1]), dtype=np.float32)
     one_hot = np.zeros((num_nodes, y_all.shape[1]), dtype=np.int64)
     x[: len(x_all)], one_hot[: len(y_all)] = x_all, y_all
-    x[test.numpy()], one_hot[test.numpy()] = x_test, y_test
-    y = torch.from_numpy(one_hot.argmax(1))
-    y[torch.from_numpy(one_hot.sum(1) == 0)] = -1
+    x[test], one_hot[test] = x_test, y_test
+    y = np.where(one_hot.any(1), one_hot.argmax(1), -1)
 
     neighbors: dict[int, list[int]] = read_numbers(content["graph"])
-    edges = [(i, j) for i, others in neighbors.items() for j in others]
+    edges = np.array([(i, j) for i, others in neighbors.items() for j in others])
     num_train = len(y_train)
     return NodeData(
         name=name,
         x=torch.from_numpy(x),
-        y=y,
-        edge_index=both_directions(torch.tensor(edges).t(), num_nodes),
-        train=torch.arange(num_train),
-        val=torch.arange(num_train, num_train + _NUM_VAL),
-        test=test.sort().values,
+        y=torch.from_numpy(y),
+        edge_index=both_directions(torch.from_numpy(edges.T), num_nodes),
+        train=torch.from_numpy(np.arange(num_train)),
+        val=torch.from_numpy(np.arange(num_train, num_train + _NUM_VAL)),
+        test=torch.from_numpy(np.sort(test)),
         sha256=sha256_of("".join(map(sha256_of, content.values())).encode()),
     )
 
@@ -111,7 +110,7 @@ def subsample(data: NodeData, num_others: int) -> NodeData:
     The paper "sub-samples 10,000 nodes" of Pubmed; its code keeps the 1,560 nodes of the split and
     the first 10,000 others.
     """
-    in_split = torch.zeros(data.num_nodes, dtype=torch.bool)
+    in_split = torch.zeros_like(data.y, dtype=torch.bool)
     in_split[torch.cat([data.train, data.val, data.test])] = True
     others = (~in_split).nonzero().flatten()[:num_others]
     nodes = torch.cat([in_split.nonzero().flatten(), others]).sort().values

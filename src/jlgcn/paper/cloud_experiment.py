@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.nn.options import MetricInit
 from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet, neighbors
-from jlgcn.paper.experiment import Experiment, Fitted, Where
+from jlgcn.paper.experiment import Experiment, Fitted, Where, round_digits
 from jlgcn.paper.point_clouds import load_clouds
 from jlgcn.training import CloudData, CloudTrainConfig, fit_graphs
 
@@ -71,6 +71,7 @@ class CloudExperiment(Experiment):
             chosen = clouds.test[:: max(1, len(clouds.test) // self.keep_clouds)]
             points = clouds.points[chosen[: self.keep_clouds], : self.train.num_points]
             titles = [names[int(label)] for label in clouds.y[chosen]]
+            points = points.to(where.options.device)
             files["weights"] = point_weights(model, points, titles, self.num_neighbors)
         return Fitted(result, clouds.sha256, files)
 
@@ -92,21 +93,17 @@ def point_weights(
     for cloud, found, title in zip(points, nearest, titles, strict=False):
         point = int(cloud[:, 1].argmax())
         graphs = model(cloud.unsqueeze(0)).graphs
-        layers = [graph.rows(torch.tensor([point]))[0, 0] for graph in graphs]
+        layers = [graph.rows(cloud[:, 1].argmax(0, keepdim=True))[0, 0] for graph in graphs]
         rows.append(
             {
                 "title": title,
-                "points": [_digits(coordinates) for coordinates in cloud],
+                "points": [round_digits(coordinates) for coordinates in cloud],
                 "point": point,
                 "neighbors": found[point].tolist(),
-                "layers": [_digits(layer) for layer in layers],
+                "layers": [round_digits(layer) for layer in layers],
             }
         )
     return rows
-
-
-def _digits(values: Tensor) -> list[float]:
-    return [float(f"{value:.4g}") for value in values.tolist()]
 
 
 def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:

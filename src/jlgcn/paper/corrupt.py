@@ -35,8 +35,8 @@ def drop_edges(
     low, high = edge_index.min(0).values, edge_index.max(0).values
     _, edge = torch.unique(torch.stack([low, high]), dim=1, return_inverse=True)
     num_edges = int(edge.max()) + 1 if edge.numel() else 0
-    order = torch.randperm(num_edges, generator=torch.Generator().manual_seed(seed))
-    keep = torch.ones(num_edges, dtype=torch.bool)
+    order = _permutation(num_edges, torch.Generator("cpu").manual_seed(seed), edge.device)
+    keep = torch.ones_like(order, dtype=torch.bool)
     keep[order[: round(fraction * num_edges)]] = False
     return edge_index[:, keep[edge]]
 
@@ -61,11 +61,11 @@ def drop_labels(
         torch.Size([2])
     """
     _check_fraction(fraction)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     kept = []
     for label in y[train].unique():
         members = train[y[train] == label]
-        order = torch.randperm(len(members), generator=generator)
+        order = _permutation(len(members), generator, train.device)
         kept.append(members[order[: max(1, math.ceil((1 - fraction) * len(members) - 1e-9))]])
     return torch.cat(kept).sort().values if kept else train
 
@@ -84,6 +84,11 @@ def corrupt(data: NodeData, *, edges_missing: float, labels_missing: float, seed
     if labels_missing > 0:
         data = replace(data, train=drop_labels(data.train, data.y, labels_missing, seed=seed))
     return data
+
+
+def _permutation(size: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Draw a permutation on the CPU, so that a seed removes the same on every device."""
+    return torch.randperm(size, generator=generator, device="cpu").to(device)
 
 
 def _check_fraction(fraction: float) -> None:

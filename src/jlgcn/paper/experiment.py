@@ -13,6 +13,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Literal, TypeVar
 
+from torch import Tensor
+
 from jlgcn._files import write_file
 from jlgcn.distributed.collectives import process_group
 from jlgcn.paper.records import config_hash, read_result, write_result
@@ -174,6 +176,13 @@ def run_seed(
         seed=seed,
         data_sha256=fitted.data_sha256,
     )
+
+
+def round_digits(
+    values: Tensor,  # (N,)
+) -> list[float]:
+    """Return numbers with four significant digits, as records keep them for pictures."""
+    return [float(f"{value:.4g}") for value in values.tolist()]
 
 
 def _parse(owner: type, name: str, text: str) -> Any:  # noqa: ANN401

@@ -14,7 +14,7 @@ from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import MetricInit, Preset
 from jlgcn.paper.citation import Planetoid, load_planetoid, normalize_rows, subsample
 from jlgcn.paper.corrupt import corrupt
-from jlgcn.paper.experiment import Experiment, Fitted, Protocol, Where
+from jlgcn.paper.experiment import Experiment, Fitted, Protocol, Where, round_digits
 from jlgcn.training import NodeData, TrainConfig, fit_nodes
 
 
@@ -86,7 +86,8 @@ class NodeExperiment(Experiment):
         files = {}
         if self.keep_graphs > 0:
             assert isinstance(model, JLGCN)
-            files["graphs"] = first_weights(model, x, data, self.keep_graphs)
+            device = where.options.device
+            files["graphs"] = first_weights(model, x.to(device), data.to(device), self.keep_graphs)
         return Fitted(result, data.sha256, files)
 
 
@@ -140,13 +141,11 @@ def first_weights(
     model: JLGCN, x: Tensor, data: NodeData, num_nodes: int
 ) -> dict[str, list[list[float]]]:
     """Return the weights among the first nodes, given and of each layer's graph, four digits."""
-    nodes = torch.arange(num_nodes)
+    nodes = torch.arange(num_nodes, device=x.device)
     given = data.graph()
     graphs = {"given": given}
-    graphs |= {
-        f"layer {index}": graph for index, graph in enumerate(model(x, given).graphs, start=1)
-    }
+    graphs |= {f"layer {i}": graph for i, graph in enumerate(model(x, given).graphs, start=1)}
     return {
-        name: [[float(f"{weight:.4g}") for weight in row] for row in graph.rows(nodes)[:, nodes]]
+        name: [round_digits(row) for row in graph.rows(nodes)[:, nodes]]
         for name, graph in graphs.items()
     }

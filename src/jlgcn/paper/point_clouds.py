@@ -65,18 +65,17 @@ def load_clouds(
         parts[part] = [torch.cat(tensors) for tensors in zip(*read, strict=True)]
     num_train = len(parts["train"][0])
     points, y = (torch.cat([parts["train"][i], parts["test"][i]]) for i in range(2))
-    every = torch.arange(num_train)
-    val = drop_labels(every, y, 1 - val_fraction, seed=seed)
-    is_val = torch.zeros(num_train, dtype=torch.bool)
-    is_val[val] = True
+    clouds = torch.arange(len(y), device=y.device)
+    train, test = clouds[:num_train], clouds[num_train:]
+    val = drop_labels(train, y, 1 - val_fraction, seed=seed)
     names = path / "shape_names.txt"
     return CloudData(
         name=path.name,
         points=points,
         y=y,
-        train=every[~is_val],
+        train=train[~torch.isin(train, val)],
         val=val,
-        test=torch.arange(num_train, len(points)),
+        test=test,
         sha256=digest.hexdigest(),
         class_names=tuple(_lines(names)) if names.exists() else None,
     )

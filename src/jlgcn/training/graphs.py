@@ -158,7 +158,7 @@ def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTra
     network.train()
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
-    total, count = 0.0, 0
+    total, count = torch.zeros((), dtype=torch.float64, device=data.y.device), 0
     for clouds in _batches(data.train, config.batch_size, at_least=max(2, num_processes)):
         points = choose_points(data.points[clouds], config.num_points)
         points = augment(points) if config.augments else points
@@ -174,9 +174,9 @@ def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTra
         run.optimizer.zero_grad()
         loss.backward()
         run.optimizer.step()
-        total += float(mean_over_processes(loss.detach())) * len(clouds)
+        total += mean_over_processes(loss.detach()).double() * len(clouds)
         count += len(clouds)
-    return total / count
+    return float(total) / count
 
 
 def _validate(run: Run, data: CloudData, config: CloudTrainConfig) -> dict[str, float]:

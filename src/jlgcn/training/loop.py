@@ -131,7 +131,9 @@ class Snapshot:
         history = self.history[: self.epoch]
         columns = list(history[0]) if history else []
         rows = [[row[name] for name in columns] for row in history]
-        numbers = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(columns))
+        numbers = torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(
+            len(rows), len(columns)
+        )
         tensors = self.tensors | {"history": numbers}
         save_checkpoint(folder, self.epoch, tensors, self.state | {"history": columns})
 
@@ -241,9 +243,9 @@ class Run:
         for index, parameter in enumerate(parameters if state["epoch"] > 0 else []):
             if f"adam/{index}/step" in tensors:  # not of one that has had no gradient yet
                 wanted |= {f"adam/{index}/{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
-                wanted[f"adam/{index}/step"] = torch.tensor(0.0)
+                wanted[f"adam/{index}/step"] = torch.empty((), device="meta")
         size = (state["epoch"], len(state["history"]))
-        wanted["history"] = torch.empty(size, dtype=torch.float64, device="meta")  # takes no memory
+        wanted["history"] = torch.empty(size, dtype=torch.float64, device="meta")
         wanted |= random_state(self.device)
         if tensors.keys() != wanted.keys():
             names = ", ".join(sorted(tensors.keys() ^ wanted.keys())[:5])
@@ -261,7 +263,7 @@ class Run:
             if is_moment and not name.endswith("exp_avg") and bool((tensor < 0).any()):
                 raise ValueError(f"{name} is negative")
         if state["epoch"] > 0:
-            counted = torch.arange(state["epoch"], dtype=torch.float64)
+            counted = torch.arange(state["epoch"], dtype=torch.float64, device="cpu")
             columns = {"epoch", "loss", "val_accuracy", "val_loss"}
             columns |= {"test_accuracy"} if self.identity.get("trace_test") else set()
             found = state["history"]

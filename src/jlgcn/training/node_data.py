@@ -63,8 +63,8 @@ class NodeData:
 
         Edges with one end outside are dropped, and so are nodes of the split.
         """
-        place = torch.full((self.num_nodes,), -1, dtype=torch.int64)
-        place[nodes] = torch.arange(nodes.shape[0])
+        place = torch.full_like(self.y, -1, dtype=torch.int64)
+        place[nodes] = torch.arange(nodes.shape[0], device=place.device)
         edges = place[self.edge_index]
         return replace(
             self,
