@@ -50,7 +50,7 @@ class GraphHealth:
     ) -> None:
         """Look at a learned graph and at the points it was made of."""
         self.num_calls += 1
-        is_due = is_power_of_two(self.num_calls)
+        is_due = self.num_calls.bit_count() == 1  # 1, 2, 4, 8, …
         if self.has_warned or not is_due or z.shape[-2] < MIN_NODES:
             return
         mean = sampled_weight(z)
@@ -76,16 +76,6 @@ class GraphHealth:
             GraphHealthWarning,
             stacklevel=4,
         )
-
-
-def is_power_of_two(number: int) -> bool:
-    """Whether a positive number is 1, 2, 4, 8, …: the calls at which costly checks run."""
-    return number & (number - 1) == 0
-
-
-def is_asynchronous(device: torch.device) -> bool:
-    """Whether reading a result waits for the device (every accelerator), as opposed to the CPU."""
-    return device.type != "cpu"
 
 
 def warn_together(healths: list[GraphHealth]) -> None:

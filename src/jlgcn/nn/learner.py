@@ -15,7 +15,7 @@ from jlgcn._validation import as_input, check_projection
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
-from jlgcn.nn.health import GraphHealth, is_asynchronous, is_power_of_two, sampled_distances
+from jlgcn.nn.health import GraphHealth, sampled_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -109,7 +109,6 @@ class GraphLearner(nn.Module):
         self.is_calibrated: bool
         self.register_buffer("is_scaled", self.metric.weight.new_ones((), dtype=torch.bool))
         self._has_chosen = False
-        self._num_unchecked = 0
         self.health = GraphHealth()
         #: Where processes share the rows: returns the features of all rows from those of this one.
         self.gather_rows: Callable[[Tensor], Tensor] | None = None
@@ -249,8 +248,8 @@ class GraphLearner(nn.Module):
         """Return z = Rᵀf, the projected features whose Euclidean distances the kernel sees.
 
         Features far from the origin are centred first: distances stay the same, and keep their
-        digits. On an accelerator features are always centred, and in training checked for NaN and
-        inf at calls 1, 2, 4, … only: reading a result would synchronise with the device.
+        digits. On an accelerator all features are centred: whether they are far away is a result
+        for which the host would wait.
         """
         x = as_input(x, self.metric.weight, self.in_channels)
         if not self.is_calibrated:
@@ -259,20 +258,12 @@ class GraphLearner(nn.Module):
                 'call calibrate(x) before the first forward, or set metric_init="random"'
             )
         may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
-        always_centres = may_centre and is_asynchronous(x.device)
+        always_centres = may_centre and not x.is_cpu
         z: Tensor = self.metric(x - x.mean(-2, keepdim=True) if always_centres else x)
-        if self._is_check_due(x.device):
-            check_projection(z, x)
+        check_projection(z, x)
         if may_centre and not always_centres and _is_far_away(z):
             z = self.metric(x - x.mean(-2, keepdim=True))
         return z
-
-    def _is_check_due(self, device: torch.device) -> bool:
-        """Whether to check that projected features are finite, which waits for the device."""
-        if not (is_asynchronous(device) and self.training) or torch.compiler.is_compiling():
-            return True
-        self._num_unchecked += 1
-        return is_power_of_two(self._num_unchecked)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
