@@ -123,7 +123,7 @@ def test_checkpoints_of_another_schema_are_passed_over(
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"schema": 99}))
     assert loaded_step(tmp_path) is None
-    assert "it is of schema 99, not 2" in caplog.text
+    assert "its schema is 99, not 2" in caplog.text
 
 
 class PowerCutError(Exception):

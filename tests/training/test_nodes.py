@@ -158,7 +158,7 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
 def test_sparse_features_are_for_baselines() -> None:
     data = small_data()
     x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
-    with pytest.raises(ValueError, match="takes features as a tensor, but x is sparse; pass it"):
+    with pytest.raises(ValueError, match="needs features as a dense tensor, but x is sparse; pass"):
         fit_nodes(lambda: JLGCN(x.shape[1], 4, 2), data, x=x, config=config, seed=0)
     _, result = fit_nodes(lambda: GCN(x.shape[1], 2), data, x=x, config=config, seed=0)
     assert result.best_epoch == 0
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Pat
         of_tensors = {key: value for key, value in changes.items() if key not in state}
         shutil.rmtree(tmp_path)
         save_checkpoint(tmp_path, 3, tensors | of_tensors, state | of_state)
-        with pytest.raises(ValueError, match=f"is not one of this network.*{match}.*begin anew"):
+        with pytest.raises(ValueError, match=f"is not one of this network.*{match}.*start again"):
             train_small(0, 3, tmp_path)
 
     refuses("epoch must be a whole number from 0", epoch="2")
@@ -184,7 +184,7 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Pat
     refuses("seconds must be a number", seconds=float("nan"))
     refuses(r"history\[0\] must be text", history=[3])
     refuses("history is torch.float64 of shape", epoch=1)
-    refuses("unknown ones: more", more=torch.zeros(1))
+    refuses("unknown tensors: more", more=torch.zeros(1))
     refuses(f"{name} is torch.float32 of shape", **{name: torch.zeros(1)})
     refuses(f"{name} must be finite", **{name: tensors[name] / 0})
     refuses("adam/0/step is negative", **{"adam/0/step": torch.tensor(-1.0)})
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Pat
     numbers = {name: tensor for name, tensor in tensors.items() if name != "history"}
     shutil.rmtree(tmp_path)
     save_checkpoint(tmp_path, 3, numbers | {"history": swapped}, state)
-    with pytest.raises(ValueError, match="history does not count its epochs"):
+    with pytest.raises(ValueError, match="the epochs of history are not 0, 1, 2"):
         train_small(0, 3, tmp_path)
     refuses("mt19937", random=torch.zeros_like(tensors["random"]))
 

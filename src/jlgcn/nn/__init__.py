@@ -1,4 +1,4 @@
-"""Modules that learn: the metric, the layer, the network, and its regularizer."""
+"""Trainable modules: graph learner, layer and networks of JLGCN, and their regularizer."""
 
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput

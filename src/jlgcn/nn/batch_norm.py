@@ -1,4 +1,4 @@
-"""Batch normalisation over the whole batch, also where several processes share it."""
+"""Batch normalisation with statistics of the whole batch, also in distributed training."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 
 
 class BatchNorm(nn.BatchNorm1d):
-    r"""Batch normalisation whose mean and variance may be those of all processes' rows together.
+    r"""Batch normalisation, optionally with statistics synchronised over processes.
 
     .. math:: y = \gamma \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \epsilon}} + \beta
 
-    As :class:`torch.nn.BatchNorm1d` in one process and in evaluation. Where processes share a
-    batch, :func:`jlgcn.distributed.share_batches` sets `sum_over_processes`, which adds a tensor up
-    over them and is differentiable. Unlike `torch.nn.SyncBatchNorm` it needs no GPU: two sums of as
-    many numbers as there are channels travel between processes.
+    :class:`torch.nn.BatchNorm1d` in a single process and in evaluation. If processes share a batch,
+    :func:`jlgcn.distributed.share_batches` sets `sum_over_processes`, a differentiable all-reduce;
+    mean and variance are then those of all rows, as in `torch.nn.SyncBatchNorm`, which needs a GPU.
 
     Args:
-        num_features: channels.
+        num_features (int ≥ 1): channels, C.
 
-    Shapes: x (rows, num_features), any number of rows in each process, in all at least two.
+    Shapes: x (rows, C) to (rows, C); processes may have different numbers of rows, at least two in
+    total.
 
-    Cost: two passes over x, and two reductions of `num_features` numbers.
+    Cost: two passes over x; with processes, two all-reduces of C numbers.
 
     Example:
         >>> BatchNorm(3)(torch.randn(10, 3)).mean().abs() < 1e-6
@@ -33,12 +33,12 @@ class BatchNorm(nn.BatchNorm1d):
     sum_over_processes: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return normalised rows."""
+        """Normalise the rows of x."""
         if not self.training or self.sum_over_processes is None:
             plain: Tensor = super().forward(x)
             return plain
         mean, num_rows = self.mean_of_all(x.sum(0), x.shape[0])
-        # Of differences: the mean of squares less the square of the mean would lose digits.
+        # From centred rows: E[x²] - E[x]² would cancel.
         variance, _ = self.mean_of_all((x - mean).square().sum(0), x.shape[0])
         return self.normalize(x, mean, variance, num_rows)
 
@@ -47,7 +47,12 @@ class BatchNorm(nn.BatchNorm1d):
         total: Tensor,  # (C,)
         count: int,
     ) -> tuple[Tensor, float]:
-        """Return a mean over all processes' rows and their number, from this process's sum."""
+        """Return the mean over the rows of all processes, and the number of these rows.
+
+        Args:
+            total: sum over the rows of this process.
+            count: number of its rows.
+        """
         if self.sum_over_processes is None:
             return total / count, float(count)
         sums = self.sum_over_processes(torch.cat([total, total.new_tensor([float(count)])]))
@@ -61,13 +66,13 @@ class BatchNorm(nn.BatchNorm1d):
         variance: Tensor,  # (C,)
         num_rows: float,
     ) -> Tensor:  # (rows, C)
-        """Return rows normalised in training by a mean and a variance that are already known.
+        """Normalise rows by given statistics, and update the running ones, as in training.
 
         Args:
-            x: rows, which need not be those that the mean and variance are of.
+            x: rows to normalise.
             mean: mean of every channel.
-            variance: variance of every channel, the mean of squares.
-            num_rows: how many rows they are of.
+            variance: biased variance of every channel.
+            num_rows: number of rows that mean and variance were computed from.
         """
         with torch.no_grad():
             assert self.running_mean is not None

@@ -14,15 +14,17 @@ from jlgcn.nn.learner import GraphLearner
 
 @torch.no_grad()
 def calibrate_learners(model: nn.Module, forward: Callable[[], object]) -> None:
-    """Calibrate every graph learner of a network on the features that reach it in one forward pass.
+    """Calibrate every graph learner of a network on its input in one forward pass.
 
-    In training mode, where batch normalisation uses the statistics of the batch: those of an
-    untrained network in evaluation mode would leave the features of later layers far too small.
-    Running statistics stay as they are; dropout draws from the random state.
+    The pass runs in training mode, with batch statistics: the initial running statistics of batch
+    normalisation would leave the features of later layers far too small. Running statistics are
+    restored; dropout advances the random state.
 
     Args:
-        model: the network.
-        forward: runs it once.
+        model (nn.Module): the network.
+        forward (callable): runs the network once.
+
+    Cost: one forward pass.
     """
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
     before = [deepcopy(norm.state_dict()) for norm in norms]

@@ -1,4 +1,4 @@
-"""The JLGCN layer: learn a graph, add it to the graph so far, normalise, convolve."""
+"""The JLGCN layer: learn a graph, add it to the graph of the layer before, normalise, convolve."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 
-#: How much larger the weights of A f - f begin than those of f, where both are concatenated.
+#: With `concat`, initial scale of the weights of A f - f relative to the weights of f.
 CONTRAST = 5.0
 
 
 class JLGCNConv(nn.Module):
-    r"""One layer that learns its graph and its features together.
+    r"""Graph convolution that learns its graph jointly with its weights.
 
     Equations 10 and 11 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
     <https://arxiv.org/abs/1909.04931>`_:
@@ -26,29 +26,33 @@ class JLGCNConv(nn.Module):
     .. math::
         F_l = A_l F_{l-1} W_l, \qquad A_l = \Lambda^{-1/2} (A_{l-1} + A^*_l) \Lambda^{-1/2}
 
-    with the learned graph :math:`A^*_l` of :class:`GraphLearner`, here `conv.learner`, and
-    :math:`W_l`, here `conv.lin`; or, with `concat`, which gives a node's own features a weight of
-    their own where no graph is given, equation 16:
+    with the learned graph :math:`A^*_l` (`conv.learner`, a :class:`GraphLearner`) and the weights
+    :math:`W_l` (`conv.lin`). With `concat`, equation 16, which separates a node's own features from
+    the aggregated ones:
 
     .. math:: F_l = (F_{l-1} \,\|\, A_l F_{l-1}) W_l
 
     Args:
-        in_channels: features of a node before the layer.
-        out_channels: features of a node after it.
-        rank: rank of the metric.
-        concat: concatenate a node's own features with those of its neighbours. The weights begin as
-            (f ‖ 5 (A f - f)) V with V drawn as usual, for A f alone is nearly f.
-        learns: False for a layer without a metric, which convolves with the graph as it comes.
-        options: "paper", "authors" or :class:`JLGCNOptions`.
-        backend: how the learned graph is held, see :class:`GraphLearner`.
-        num_neighbors: neighbours of a node where it is held as kNN.
+        in_channels (int ≥ 1): input features of a node.
+        out_channels (int ≥ 1): output features of a node.
+        rank (int ≥ 1, default 16): rank of the metric.
+        concat (bool, default False): concatenate a node's own features with the aggregated ones.
+            The weights are initialised as (f ‖ 5 (A f - f)) V with V drawn as usual, because A f is
+            close to f.
+        learns (bool, default True): False for a plain graph convolution, without a metric, on the
+            graph it is called with.
+        options (JLGCNOptions, "paper" or "authors", default "authors"): where text and code of the
+            paper differ.
+        backend ("auto", "exact", "knn" or "dense", default "auto"): representation of the learned
+            graph, see :class:`GraphLearner`.
+        num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN.
 
     Shapes:
         - x: (\*batch, N, in_channels) to (\*batch, N, out_channels)
-        - graph: anything that :func:`jlgcn.as_graph` reads, (\*batch, N, N); None for no graph
+        - graph: any format of :func:`jlgcn.as_graph`, (\*batch, N, N); None for no edges
 
-    Cost: one degree and one product of the learned graph, and one product of each graph before it,
-    with min(in_channels, out_channels) columns.
+    Cost: one degree of the learned graph, and one product with it and with each graph of earlier
+    layers, with min(in_channels, out_channels) + 1 columns.
 
     Example:
         >>> conv = JLGCNConv(8, 3)
@@ -91,13 +95,13 @@ class JLGCNConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the metric and the weights anew."""
+        """Reinitialise metric, weights and bias."""
         if self.learns:
             self.learner.reset_parameters()
         self.lin.reset_parameters()
         if self.concat:
-            # A f is nearly f where neighbours are alike, and what tells more is their difference,
-            # which is small. So (f ‖ A f) W begins as (f ‖ c (A f - f)) V, with V drawn as usual.
+            # A f is close to f where neighbours are alike; the informative difference is small.
+            # So (f ‖ A f) W is initialised as (f ‖ c (A f - f)) V, with V drawn as usual.
             with torch.no_grad():
                 own, neighbors = self.lin.weight.split(self.in_channels, dim=1)
                 neighbors.mul_(CONTRAST)
@@ -112,7 +116,16 @@ class JLGCNConv(nn.Module):
         graph: Any = None,  # noqa: ANN401
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
-        """Return new features, and the graph they were convolved with for the next layer."""
+        """Learn a graph, and convolve with its sum with the given one.
+
+        Args:
+            x: features.
+            graph: given graph, or the graph of the layer before.
+            valid: False marks padding of a batch; these nodes get no learned edges.
+
+        Returns:
+            New features, and the normalised graph they were convolved with.
+        """
         x = as_input(x, self.lin.weight, self.in_channels)
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         out, total, _ = self.convolve(x, given, self.learn(x, given, valid))
@@ -124,7 +137,7 @@ class JLGCNConv(nn.Module):
         graph: Graph,
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Graph | None:
-        """Return the graph that the layer learns from features, or None where it learns none."""
+        """Return the learned graph A*, or None for a layer that learns none."""
         return self.learner(x, graph, valid) if self.learns else None
 
     def convolve(
@@ -135,22 +148,22 @@ class JLGCNConv(nn.Module):
         graph_degree: Tensor | None = None,  # (*batch, N)
         nodes: Tensor | None = None,  # (M,), int64
     ) -> tuple[Tensor, Graph, Tensor | None]:  # (*batch, N or M, out_channels), …, (*batch, N)
-        """Add a learned graph to `graph`, normalise, convolve: the layer without its learning.
+        """Add a learned graph to `graph`, normalise, convolve.
 
         Args:
             x: features.
-            graph: the graph so far.
-            learned: the graph to add; None to convolve with `graph` as it is.
-            graph_degree: degrees of `graph`, where they are known.
-            nodes: where only these nodes' new features are wanted, because no layer follows.
+            graph: graph of the layer before.
+            learned: graph to add; None to convolve with `graph` unchanged.
+            graph_degree: degrees of `graph`, if known.
+            nodes: compute the new features of these nodes only, for a last layer.
 
         Returns:
-            New features, the graph they were convolved with, and its degrees, which come with the
-            product for one more column and spare the next layer a pass over all pairs; with
-            `nodes`, no degrees.
+            New features, the graph they were convolved with, and its degrees. The product yields
+            the degrees with one more column, which saves the next layer a pass over all pairs; with
+            `nodes` they are None.
         """
-        total = graph if learned is None else self._joined(graph, learned, graph_degree)
-        # The same product in either order; the graph's part costs as many columns as it is given.
+        total = graph if learned is None else self._join(graph, learned, graph_degree)
+        # A (F W) = (A F) W: the order with fewer columns in the product with the graph.
         own_weight, weight = self.lin.weight.split(
             [self.lin.in_features - self.in_channels, self.in_channels], dim=1
         )
@@ -167,7 +180,7 @@ class JLGCNConv(nn.Module):
             out = out + linear(x if nodes is None else x.index_select(-2, nodes), own_weight)
         return out if self.bias is None else out + self.bias, total, total_degree
 
-    def _joined(self, graph: Graph, learned: Graph, graph_degree: Tensor | None) -> Graph:
+    def _join(self, graph: Graph, learned: Graph, graph_degree: Tensor | None) -> Graph:
         min_degree = self.options.min_degree
         if self.options.normalize_learned:
             learned = learned.normalized(min_degree=min_degree)

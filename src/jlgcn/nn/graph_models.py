@@ -1,4 +1,4 @@
-"""The paper's network for whole graphs: point clouds, molecules, any set of small graphs."""
+"""The network of the paper for graph classification: point clouds, molecules, small graphs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Pooling = Literal["max", "mean"]
 
 
 class GraphLevelOutput(NamedTuple):
-    """What the network makes of a batch of graphs.
+    """Output of :class:`GraphLevelJLGCN`.
 
     Attributes:
-        logits: scores of the classes, (B, out_channels).
-        pooled: features of each whole graph, (B, hidden_channels[-1]).
-        features: input of every layer, (B, N, ·), 0 where a graph is padded.
-        learned: the kernel A* of every layer that learned one, not normalised.
-        graphs: the graph that every layer convolved with.
+        logits (Tensor): class scores, (B, out_channels).
+        pooled (Tensor): features of each graph after pooling, (B, hidden_channels[-1]).
+        features (list of Tensor): input of every layer, (B, N, ·); 0 at padding.
+        learned (list of Graph): learned kernel A* of every layer that learns, not normalised.
+        graphs (list of Graph): normalised graph that every layer convolved with.
     """
 
     logits: Tensor
@@ -44,33 +44,35 @@ class GraphLevelOutput(NamedTuple):
 
 
 class GraphLevelJLGCN(nn.Module):
-    r"""Joint learning of graphs and features, for the classes of whole graphs.
+    r"""Graph convolutional network with jointly learned graphs, for graph classification.
 
     Sections 4.2 and 5.2 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
     <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv` with concatenation, batch
-    normalisation and leaky ReLU; pooling over the nodes; a fully connected head with dropout.
+    normalisation and leaky ReLU; global pooling; a fully connected head with dropout.
 
     Args:
-        in_channels: features of a node; 3 for points.
-        out_channels: classes.
-        hidden_channels: features after every layer.
-        head_channels: widths of the head before the classes.
-        rank: rank of every layer's metric; None for that of its input.
-        num_learned: how many layers, from the first, learn a graph; None for all, 0 for a network
-            on given graphs, normalised as they should be.
-        pooling: how the features of nodes become those of the graph.
-        dropout: share of every hidden layer of the head that is set to 0 in training.
-        negative_slope: slope of the leaky ReLU below 0.
-        options: "paper", "authors" or :class:`JLGCNOptions`. The authors' code for graphs was never
-            published; "paper" is the text.
-        backend: how learned graphs are held, see :class:`GraphLearner`.
+        in_channels (int ≥ 1): features of a node; 3 for points.
+        out_channels (int ≥ 1): classes.
+        hidden_channels (sequence of int, default (64, 128, 1024)): output features of every layer.
+        head_channels (sequence of int, default (512, 256)): hidden widths of the head.
+        rank (int ≥ 1 or None, default 16): rank of every metric; None for full rank.
+        num_learned (int in [0, layers] or None, default None): number of layers, from the first,
+            that learn a graph. None for all; 0 for a network on given, already normalised graphs.
+        pooling ("max" or "mean", default "max"): global pooling over the nodes of a graph.
+        dropout (float in [0, 1], default 0.5): dropout probability of the head's hidden layers.
+        negative_slope (float, default 0.2): slope of the leaky ReLU below 0.
+        options (JLGCNOptions, "paper" or "authors", default "authors"): where text and code of the
+            paper differ. The authors' code for graphs was never published; "paper" is the text.
+        backend ("auto", "exact", "knn" or "dense", default "auto"): representation of learned
+            graphs, see :class:`GraphLearner`.
 
     Shapes:
         - x: (B, N, in_channels), graphs of the same size, or
         - x: (nodes of all graphs, in_channels) with `batch`, as in PyTorch Geometric's `Batch`.
 
-    Cost: the layers, B·N²·(rank + channels) a layer and product; memory B·N² with graphs of up to
-    512 nodes, which are held, B·N above.
+    Cost: B·N²·(rank + channels) FLOP per layer and product; memory O(B·N²) for up to 512 nodes,
+    whose graphs are dense, O(B·N) above. Padding costs one synchronisation with an accelerator per
+    forward pass.
 
     Example:
         >>> model = GraphLevelJLGCN(3, 10, hidden_channels=(16, 32)).eval()
@@ -132,7 +134,7 @@ class GraphLevelJLGCN(nn.Module):
 
     @property
     def learners(self) -> list[GraphLearner]:
-        """The graph learner of every layer that has one."""
+        """Graph learners of the layers that learn."""
         return [module for module in self.modules() if isinstance(module, GraphLearner)]
 
     def calibrate(
@@ -142,14 +144,14 @@ class GraphLevelJLGCN(nn.Module):
         batch: Tensor | None = None,  # (nodes of all graphs,), int64
         valid: Tensor | None = None,  # (B, N), bool
     ) -> Self:
-        """Scale metrics that start at the median (``metric_init="median"``) to these graphs.
+        """Scale the metrics of ``metric_init="median"`` to these graphs.
 
-        :func:`jlgcn.training.fit_graphs` calls it; call it yourself before another training loop.
+        :func:`jlgcn.training.fit_graphs` calls it; in your own training loop, call it once before.
 
         Args:
             x: features of some training graphs.
             graph: given graphs, as in :meth:`forward`.
-            batch: the graph of each node, as in :meth:`forward`.
+            batch: graph of each node, as in :meth:`forward`.
             valid: False marks padding, as in :meth:`forward`.
 
         Returns:
@@ -165,13 +167,14 @@ class GraphLevelJLGCN(nn.Module):
         batch: Tensor | None = None,  # (nodes of all graphs,), int64
         valid: Tensor | None = None,  # (B, N), bool
     ) -> GraphLevelOutput:
-        """Return logits, and the features and graphs of every layer.
+        """Compute logits, and the features and graphs of every layer.
 
         Args:
             x: features.
-            graph: given graphs, (B, N, N); with `batch` an edge_index over the nodes of all graphs.
-            batch: the graph that each node belongs to, ascending, where graphs differ in size.
-            valid: False marks nodes that only pad a graph, where x is padded already.
+            graph: given graphs, (B, N, N); with `batch`, an edge_index over the nodes of all
+                graphs.
+            batch: graph of each node, ascending, for graphs of different sizes.
+            valid: False marks padding, if x is padded already.
         """
         first = self.convs[0]
         assert isinstance(first, JLGCNConv)
@@ -182,7 +185,7 @@ class GraphLevelJLGCN(nn.Module):
             x, valid, graph = pad_graphs(x, batch, graph)
         real = None
         if valid is not None:
-            # Once, for every layer: it synchronises with an accelerator.
+            # Once for all layers: the number of real nodes is a size, and the host waits for it.
             real = valid.flatten().nonzero().squeeze(-1)
             if len(real) == valid.numel():
                 real = valid = None
@@ -200,7 +203,7 @@ class GraphLevelJLGCN(nn.Module):
             if learned is not None:
                 learned_graphs.append(learned)
             x = leaky_relu(_normalize(norm, x, real), self.negative_slope)
-        pooled = _pooled(x, valid, self.pooling)
+        pooled = _pool(x, valid, self.pooling)
         return GraphLevelOutput(self.head(pooled), pooled, features, learned_graphs, graphs)
 
     def regularizer(
@@ -210,13 +213,13 @@ class GraphLevelJLGCN(nn.Module):
         probes: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:  # (B,)
-        """Return the graph Laplacian regularizer of every graph, over all layers that learn.
+        """Return the graph Laplacian regularizer of every graph, summed over layers that learn.
 
         Args:
-            output: what :meth:`forward` returned.
-            probes: random directions in place of wide features, see
-                :func:`jlgcn.nn.laplacian_regularizer`.
-            generator: where they are drawn from.
+            output: output of :meth:`forward`.
+            probes: number of Hutchinson probes, see :func:`jlgcn.nn.laplacian_regularizer`; None
+                for the exact value.
+            generator: their source.
         """
         return network_regularizer(
             self.options,
@@ -234,14 +237,14 @@ def pad_graphs(
     batch: Tensor,  # (nodes of all graphs,), int64, ascending
     edge_index: Tensor | None = None,  # (2, E)
 ) -> tuple[Tensor, Tensor, DenseGraph | None]:  # (B, N, C), (B, N)
-    """Return graphs of different sizes as one batch of the largest size, and which nodes are real.
+    """Pad graphs of different sizes to the largest size, and mark the real nodes.
 
     Args:
         x: features.
-        batch: the graph that each node belongs to.
+        batch: graph of each node.
         edge_index: edges between nodes of the same graph, both directions.
 
-    Cost: B·N·C, and B·N² with edges, for N nodes of the largest graph.
+    Cost: memory B·N·C, and B·N² with edges, where N is the size of the largest graph.
 
     Example:
         >>> x, valid, _ = pad_graphs(torch.ones(3, 1), torch.tensor([0, 0, 1]))
@@ -251,7 +254,7 @@ def pad_graphs(
     """
     if batch.shape != x.shape[:1] or bool((batch[1:] < batch[:-1]).any()):
         raise ValueError(
-            f"batch must name the graph of each of {x.shape[0]} nodes, ascending, but its shape is "
+            f"batch must have the graph of each of {x.shape[0]} nodes, ascending, but its shape is "
             f"{tuple(batch.shape)} or it is not sorted; use torch_geometric.data.Batch"
         )
     count = torch.bincount(batch)
@@ -261,11 +264,11 @@ def pad_graphs(
         raise ValueError(f"graph {empty} has no nodes; leave it out and renumber the graphs")
     num_graphs = count.shape[0]
     start = count.cumsum(0) - count
-    place = torch.arange(x.shape[0], device=x.device) - start[batch]
+    position = torch.arange(x.shape[0], device=x.device) - start[batch]
     padded = x.new_zeros(num_graphs, size, x.shape[1])
-    padded[batch, place] = x
+    padded[batch, position] = x
     valid = torch.zeros(num_graphs, size, dtype=torch.bool, device=x.device)
-    valid[batch, place] = True
+    valid[batch, position] = True
     if edge_index is None:
         return padded, valid, None
     check_edge_index(edge_index, x.shape[0])
@@ -275,7 +278,7 @@ def pad_graphs(
     needed = num_graphs * size * size * x.element_size()
     check_memory(needed, x.device, "a batch of dense graphs", "a smaller batch of smaller graphs")
     weight = x.new_zeros(num_graphs, size, size)
-    weight[batch[row], place[row], place[col]] = 1
+    weight[batch[row], position[row], position[col]] = 1
     return padded, valid, DenseGraph(torch.maximum(weight, weight.mT))
 
 
@@ -293,7 +296,7 @@ def _normalize(
     return out.view(x.shape)
 
 
-def _pooled(x: Tensor, valid: Tensor | None, pooling: Pooling) -> Tensor:
+def _pool(x: Tensor, valid: Tensor | None, pooling: Pooling) -> Tensor:
     if pooling == "max":
         if valid is not None:
             x = x.masked_fill(~valid.unsqueeze(-1), -torch.inf)

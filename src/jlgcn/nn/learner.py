@@ -1,4 +1,4 @@
-"""The graph learning module: a metric, and the graph it makes of features."""
+"""The graph learner: a Mahalanobis metric, and the Gaussian graph of features under it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 Backend = Literal["auto", "exact", "knn", "dense"]
 BACKENDS: tuple[Backend, ...] = ("auto", "exact", "knn", "dense")
 
-#: Up to this many nodes "auto" learns exact graphs, by device; time grows as their square.
+#: Up to this many nodes "auto" learns exact graphs, by device; their cost is quadratic.
 MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 
-#: Up to this many nodes "auto" holds the graphs of a batch: they are used again in every layer.
+#: Up to this many nodes "auto" stores graphs of a batch as dense: every layer reuses them.
 MAX_DENSE_NODES = 512
 
 
@@ -43,28 +43,29 @@ class GraphLearner(nn.Module):
     The metric M is never formed; :attr:`metric` is the linear map Rᵀ.
 
     Args:
-        in_channels: features of a node, K in the paper.
-        rank: columns of R, S in the paper.
-        metric_init: "median" draws R at random; :meth:`calibrate` then scales it to features, so
-            that the graph is neither empty nor complete. "random" is the paper's, uniform in
-            ±1/√in_channels; on rows of unit norm all distances are then nearly 0, and the graph
-            starts as one global average. "identity" is the Euclidean distance and needs rank =
+        in_channels (int ≥ 1): features of a node, K in the paper.
+        rank (int ≥ 1, default 16): columns of R, S in the paper.
+        metric_init ("median", "random" or "identity", default "median"): initialisation of R.
+            "median" draws it at random, and :meth:`calibrate` scales it to features, so that the
+            graph is neither empty nor complete. "random" is the paper's, uniform in
+            ±1/√in_channels; on rows of unit norm all distances are then close to 0, and the initial
+            graph is a global average. "identity" is the Euclidean distance; rank must equal
             in_channels.
-        backend: "exact" joins every pair of nodes, "knn" the nearest only; "auto" is exact up to
-            5,000 nodes on a CPU (50,000 on a GPU) and kNN above, logs its choice once, and refuses
-            edges that memory cannot hold. "dense" is exact too and holds all N × N weights: faster
-            where rank is in the hundreds, and what "auto" does with batches of graphs of up to 512
-            nodes.
-        num_neighbors: neighbours of a node for kNN and for :meth:`edges`.
-        median_distance: median squared distance after :meth:`calibrate`; a smaller one gives a
-            denser graph.
+        backend ("auto", "exact", "knn" or "dense", default "auto"): "exact" has an edge for every
+            pair of nodes, "knn" for nearest neighbours only. "auto" is exact up to 5,000 nodes on a
+            CPU (50,000 on a GPU) and kNN above, logs its choice once, and raises MemoryError if
+            the edges do not fit into memory. "dense" is exact and stores all N × N weights: faster
+            for ranks in the hundreds; "auto" uses it for batches of graphs of up to 512 nodes.
+        num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN and :meth:`edges`.
+        median_distance (float > 0, default 1): median squared distance after :meth:`calibrate`; a
+            smaller one gives a denser graph.
 
     Shapes:
         - x: (\*batch, N, in_channels); batches need an exact backend.
         - returns a graph of shape (\*batch, N, N).
 
-    Cost: N·in_channels·rank FLOP for the metric; the graph costs when it is used, see
-    :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph`.
+    Cost: N·in_channels·rank FLOP for the projection; products with the graph cost what
+    :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph` say.
 
     Example:
         >>> x = torch.randn(100, 8)
@@ -85,7 +86,7 @@ class GraphLearner(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 < median_distance < math.inf:
-            raise ValueError(f"median_distance must be above 0, but it is {median_distance}")
+            raise ValueError(f"median_distance must be above 0, but it is {median_distance}; try 1")
         if metric_init not in METRIC_INITS:
             choices = ", ".join(METRIC_INITS)
             raise ValueError(f"metric_init must be one of {choices}, but it is {metric_init!r}")
@@ -103,19 +104,19 @@ class GraphLearner(nn.Module):
         self.num_neighbors = num_neighbors
         self.median_distance = median_distance
         self.metric = nn.Linear(in_channels, rank, bias=False)
-        # Whether "median" was calibrated: a buffer, saved with the scaled weights, and a flag that
-        # a forward pass reads without waiting for the device.
+        # Whether "median" was calibrated: a buffer, saved with the scaled weights, and a Python
+        # flag, which a forward pass reads without synchronising with the device.
         self.is_scaled: Tensor
         self.is_calibrated: bool
         self.register_buffer("is_scaled", self.metric.weight.new_ones((), dtype=torch.bool))
         self._has_chosen = False
         self.health = GraphHealth()
-        #: Where processes share the rows: returns the features of all rows from those of this one.
+        #: All-gather of features, if processes share the rows; None in a single process.
         self.gather_rows: Callable[[Tensor], Tensor] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the metric again; one that starts at the median must be calibrated again."""
+        """Reinitialise the metric; with "median" it must be calibrated again."""
         if self.metric_init == "identity":
             nn.init.eye_(self.metric.weight)
         else:
@@ -130,19 +131,21 @@ class GraphLearner(nn.Module):
         x: Tensor,  # (*batch, N, in_channels)
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Self:
-        """Scale a metric that starts at the median to the features that it will see.
+        """Scale the metric of ``metric_init="median"`` to features.
 
         Afterwards the median squared distance over evenly spaced pairs of rows is
-        `median_distance`. Other metrics, and one that is calibrated already, stay as they are.
-        :meth:`jlgcn.nn.JLGCN.calibrate` and :func:`jlgcn.training.fit_nodes` call this for every
+        `median_distance`. No effect on other metrics, or on one that is calibrated already.
+        :meth:`jlgcn.nn.JLGCN.calibrate` and :func:`jlgcn.training.fit_nodes` call it for every
         layer.
 
         Args:
-            x: features; the first graph of a batch stands for all.
+            x: features; of a batch, the first graph is used.
             valid: False marks padding.
 
         Returns:
             The learner itself.
+
+        Cost: one projection, and ten thousand distances.
         """
         if self.is_calibrated:
             return self
@@ -170,10 +173,10 @@ class GraphLearner(nn.Module):
 
         Args:
             x: features.
-            graph: a given graph; the edges of a sparse one become candidates of kNN. Where nodes
-                were attached to it (:func:`jlgcn.graphs.attach`), the learned graph is that of the
-                others, and the new nodes are attached to it too.
-            valid: False marks nodes that only pad a batch to a common size; they get no edges.
+            graph: given graph; edges of a sparse one are candidate neighbours of kNN. If nodes
+                were attached to it (:func:`jlgcn.graphs.attach`), the graph is learned from the
+                other nodes, and the new ones are attached to it.
+            valid: False marks padding, which gets no edges.
         """
         z = self.project(x)
         if graph is not None and graph.num_new > 0:
@@ -198,7 +201,10 @@ class GraphLearner(nn.Module):
                 weight = weight * valid.unsqueeze(-1) * valid.unsqueeze(-2)
             return DenseGraph(weight)
         if valid is not None:
-            raise ValueError('padding needs an exact graph; set backend="exact" or "dense"')
+            raise ValueError(
+                'a padded batch needs an exact graph, but backend is "knn"; set backend="exact" or '
+                '"dense"'
+            )
         return gaussian_knn_graph(
             z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None
         )
@@ -209,17 +215,17 @@ class GraphLearner(nn.Module):
         edge_index: Tensor | None = None,  # (2, E)
         batch: Tensor | None = None,  # (N,)
     ) -> tuple[Tensor, Tensor]:  # (2, E'), (E',)
-        """Return learned edges and weights for any layer of PyTorch Geometric.
+        """Return learned edges and weights, as layers of PyTorch Geometric take them.
 
-        Each node is joined with its `num_neighbors` nearest, with its neighbours in `edge_index`
-        and with itself; both directions are listed. The weights are differentiable in `x` and in
-        the metric.
+        Edges join each node with its `num_neighbors` nearest, with its neighbours in `edge_index`
+        and with itself, in both directions. Weights are differentiable in `x` and in the metric.
 
         Args:
             x: features.
-            edge_index: given edges; they are joined with the learned weight.
-            batch: the graph that each node belongs to, ascending, as in PyG's `Batch`; nodes of
-                different graphs are not joined.
+            edge_index: given edges, which get the learned weight.
+            batch: graph of each node, ascending, as in PyG's `Batch`; edges stay within a graph.
+
+        Cost: one search for nearest neighbours per graph.
 
         Example:
             >>> x = torch.randn(9, 8)
@@ -245,11 +251,10 @@ class GraphLearner(nn.Module):
         self,
         x: Tensor,  # (*batch, N, in_channels)
     ) -> Tensor:  # (*batch, N, rank)
-        """Return z = Rᵀf, the projected features whose Euclidean distances the kernel sees.
+        """Project features to z = Rᵀf, whose Euclidean distances are the learned ones.
 
-        Features far from the origin are centred first: distances stay the same, and keep their
-        digits. On an accelerator all features are centred: whether they are far away is a result
-        for which the host would wait.
+        Features far from the origin are centred first, so that distances do not cancel. On an
+        accelerator they are always centred: the test would synchronise with the device.
         """
         x = as_input(x, self.metric.weight, self.in_channels)
         if not self.is_calibrated:
@@ -285,7 +290,7 @@ class GraphLearner(nn.Module):
         A feature in which the nodes agree contributes nothing.
 
         Args:
-            first: features of one node, as the learner sees them.
+            first: features of one node, scaled as in training.
             second: features of the other.
 
         Cost: 4·in_channels·rank FLOP, in float64.
@@ -318,7 +323,7 @@ class GraphLearner(nn.Module):
         The contributions sum to the mean squared distance.
 
         Args:
-            x: features of all nodes, as the learner sees them.
+            x: features of all nodes, scaled as in training.
 
         Cost: 4·N·in_channels·rank FLOP; no pair is visited.
 
@@ -371,23 +376,23 @@ class GraphLearner(nn.Module):
 
 
 def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
-    """Return what ``backend="dense"`` takes at its peak, with gradients.
+    """Return the peak memory of ``backend="dense"`` in bytes, gradients included.
 
     Args:
-        shape: of the nodes, the batch before it if any.
+        shape: (\\*batch, N).
         itemsize: bytes of a weight.
 
     Example:
         >>> dense_bytes((1000,), 4)
         16000000
     """
-    # Distances, weights, the gradient of the weights and that of the distances.
+    # Distances and weights, and the gradient of each.
     return 4 * math.prod(shape) * shape[-1] * itemsize
 
 
 @torch.no_grad()
 def _is_far_away(z: Tensor) -> bool:
-    """Whether points are a hundred times further from the origin than from each other."""
+    """Whether the mean of the points is more than 100 times their standard deviation."""
     mean = z.mean(-2)
     spread = (z - mean.unsqueeze(-2)).square().sum(-1).mean(-1)
     return bool((mean.square().sum(-1) > 1e4 * spread).any()) and z.shape[-2] > 1

@@ -17,29 +17,30 @@ def laplacian_regularizer(
     probes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:  # (*batch,)
-    r"""Return how rough the features f are on a graph, equation 1 of the paper.
+    r"""Return the graph Laplacian regularizer (Dirichlet energy) of features, equation 1.
 
     .. math::
         \tfrac{1}{2} \sum_{ij} a_{ij} \|f_i - f_j\|^2 = \mathrm{tr}(F^\top (D - A) F)
         \qquad \text{or} \qquad \mathrm{tr}(F^\top (I - A) F)
 
     Args:
-        graph: the graph A.
-        f: the features.
-        normalized: if False the first, with the combinatorial Laplacian: for a learned kernel, as
-            the paper's text has it. If True the second, for a graph that is normalised: the
-            authors' code.
-        probes: wide features cost more than everything else in a step. With a number, f is first
-            projected on that many random directions, drawn anew at each call, which keeps the
-            expectation of the result and of its gradient. None is exact.
-        generator: where the directions are drawn from.
+        graph (Graph): the graph A, (\*batch, N, N).
+        f (Tensor): the features F, (\*batch, N, C).
+        normalized (bool): False for the combinatorial Laplacian D - A, for a learned kernel (text
+            of the paper); True for I - A, for a normalised graph (code of its authors).
+        probes (int ≥ 1 or None, default None): Hutchinson's trace estimator with this many
+            Rademacher vectors, drawn at each call; value and gradient are unbiased. For wide
+            features, whose product would dominate a training step. None is exact.
+        generator (torch.Generator or None, default None): source of the vectors, on the device of
+            f; None for the default generator.
 
-    Precision: the first as :meth:`jlgcn.Graph.dirichlet`, which keeps its digits when clusters
-    tighten. The second in the precision of f and of the graph, with an error of eps·‖F‖²: it
-    measures how far features are from those of all neighbours, weighted by degree, and for features
-    that are not already smooth it is of the order of ‖F‖² itself.
+    Shapes: returns (\*batch,).
 
-    Cost: one product of min(C, probes) columns.
+    Precision: the first form as :meth:`jlgcn.Graph.dirichlet`, which does not cancel when clusters
+    tighten. The second has an absolute error of eps·‖F‖², in the precision of F and A; unless F is
+    already smooth, the value itself is of the order of ‖F‖².
+
+    Cost: one product with min(C, probes) columns.
 
     Example:
         >>> from jlgcn import DenseGraph
@@ -48,7 +49,7 @@ def laplacian_regularizer(
         tensor(9.)
     """
     if probes is not None and probes < f.shape[-1]:
-        # Rademacher: of all directions with independent unit entries, those of least variance.
+        # Of all vectors with independent entries of unit variance, Rademacher has least variance.
         signs = torch.randint(0, 2, (f.shape[-1], probes), generator=generator, device=f.device)
         f = f @ ((2 * signs - 1).to(f.dtype) / probes**0.5)
     if not normalized:
@@ -68,16 +69,16 @@ def network_regularizer(
     probes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:  # (*batch,)
-    """Return the regularizer of all layers that learn, as the options define it.
+    """Return the sum of the regularizers of all layers with a learned graph.
 
     Args:
-        options: which Laplacian, and of which features.
-        x: the network's input.
-        features: input of every layer, as its graph saw it.
-        learned: the kernel of every layer that learned one; layers learn from the first on.
-        graphs: the graph that every layer convolved with.
-        probes: random directions in place of wide features.
-        generator: where they are drawn from.
+        options: which Laplacian, of which features.
+        x: input of the network.
+        features: input of every layer, as its graph learner saw it.
+        learned: learned kernel A* of the first layers.
+        graphs: graph that every layer convolved with.
+        probes: number of Hutchinson probes; None for the exact value.
+        generator: their source.
     """
     terms = [
         laplacian_regularizer(

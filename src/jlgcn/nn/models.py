@@ -1,4 +1,4 @@
-"""The paper's network for the nodes of one graph."""
+"""The network of the paper for node classification."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from jlgcn.ops.dropout import dropout
 
 
 class JLGCNOutput(NamedTuple):
-    r"""What the network makes of a graph and features.
+    r"""Output of :class:`JLGCN`.
 
     Attributes:
-        logits: scores of the classes, (\*batch, N, out_channels), or of the nodes asked for only.
-        features: input of every layer as its graph saw it, and nothing behind the last.
-        learned: the kernel A* of every layer that learned one, not normalised.
-        graphs: the graph that every layer convolved with.
+        logits (Tensor): class scores, (\*batch, N, out_channels), or (\*batch, M, out_channels)
+            with `nodes`.
+        features (list of Tensor): input of every layer, as its graph learner saw it.
+        learned (list of Graph): learned kernel A* of every layer that learns, not normalised.
+        graphs (list of Graph): normalised graph that every layer convolved with.
     """
 
     logits: Tensor
@@ -37,35 +38,39 @@ class JLGCNOutput(NamedTuple):
 
 
 class JLGCN(nn.Module):
-    r"""Joint learning of graphs and features, for the classes of nodes.
+    r"""Graph convolutional network with jointly learned graphs, for node classification.
 
     Section 5 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
-    <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv`, leaky ReLU between them,
-    dropout before each. Every layer learns a graph from its own input and hands the sum on.
+    <https://arxiv.org/abs/1909.04931>`_: layers of :class:`JLGCNConv` with leaky ReLU between them
+    and dropout before each. Every layer learns a graph from its input, adds it to the graph of the
+    layer before, and passes the normalised sum to the next.
 
     Args:
-        in_channels: features of a node.
-        hidden_channels: features between layers.
-        out_channels: classes.
-        num_layers: number of layers.
-        rank: rank of every layer's metric; None for that of its input, as an identity needs.
-        num_learned: how many layers, from the first, learn a graph; those behind them convolve
-            with the last one. None for all.
-        dropout: share of a layer's input that is set to 0 in training.
-        input_dropout: the same for the first layer's input; None for `dropout`.
-        negative_slope: slope of the leaky ReLU below 0.
-        options: "paper", "authors" or :class:`JLGCNOptions`.
-        backend: how learned graphs are held: "exact", "knn", "dense" or "auto", see
-            :class:`GraphLearner`.
-        num_neighbors: neighbours of a node where they are held as kNN.
+        in_channels (int ≥ 1): features of a node.
+        hidden_channels (int ≥ 1): features between layers.
+        out_channels (int ≥ 1): classes.
+        num_layers (int ≥ 1, default 2): number of layers.
+        rank (int ≥ 1 or None, default 16): rank of every metric; None for full rank, which
+            ``metric_init="identity"`` needs.
+        num_learned (int in [1, num_layers] or None, default None): number of layers, from the
+            first, that learn a graph; later layers convolve with the last one. None for all.
+        dropout (float in [0, 1], default 0.5): dropout probability of the input of a layer.
+        input_dropout (float in [0, 1] or None, default None): dropout probability of the input of
+            the first layer; None for `dropout`.
+        negative_slope (float, default 0.2): slope of the leaky ReLU below 0.
+        options (JLGCNOptions, "paper" or "authors", default "authors"): where text and code of the
+            paper differ.
+        backend ("auto", "exact", "knn" or "dense", default "auto"): representation of learned
+            graphs, see :class:`GraphLearner`.
+        num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN.
 
     Shapes:
         - x: (\*batch, N, in_channels)
-        - graph: anything that :func:`jlgcn.as_graph` reads; None for no graph
+        - graph: any format of :func:`jlgcn.as_graph`; None for no edges
         - nodes: (M,), int64; None for all
 
-    Cost: layer l takes one or two degrees and l products with learned graphs; memory grows with N.
-    With `nodes` the last layer's products are of M rows only.
+    Cost: layer l computes one or two degrees and l products with learned graphs; memory is O(N).
+    With `nodes` the products of the last layer have M rows.
 
     Example:
         >>> model = JLGCN(8, 16, 3).eval()
@@ -92,7 +97,9 @@ class JLGCN(nn.Module):
     ) -> None:
         super().__init__()
         if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, but it is {num_layers}")
+            raise ValueError(
+                f"num_layers must be at least 1, but it is {num_layers}; pass 2 or more"
+            )
         if num_learned is not None and not 1 <= num_learned <= num_layers:
             raise ValueError(
                 f"num_learned must be between 1 and {num_layers}, the number of layers, but it is "
@@ -119,14 +126,14 @@ class JLGCN(nn.Module):
         warn_together([learner.health for learner in self.learners])
 
     def reset_parameters(self) -> None:
-        """Draw all metrics and weights anew."""
+        """Reinitialise the metrics and weights of all layers."""
         for conv in self.convs:
             assert isinstance(conv, JLGCNConv)
             conv.reset_parameters()
 
     @property
     def learners(self) -> list[GraphLearner]:
-        """The graph learner of every layer that has one."""
+        """Graph learners of the layers that learn."""
         return [module for module in self.modules() if isinstance(module, GraphLearner)]
 
     def calibrate(
@@ -134,13 +141,13 @@ class JLGCN(nn.Module):
         x: Tensor,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
     ) -> Self:
-        """Scale metrics that start at the median (``metric_init="median"``) to these features.
+        """Scale the metrics of ``metric_init="median"`` to these features.
 
-        :func:`jlgcn.training.fit_nodes` calls it; call it yourself before another training loop.
+        :func:`jlgcn.training.fit_nodes` calls it; in your own training loop, call it once before.
 
         Args:
             x: features.
-            graph: the given graph.
+            graph: given graph.
 
         Returns:
             The network itself.
@@ -154,13 +161,12 @@ class JLGCN(nn.Module):
         graph: Any = None,  # noqa: ANN401
         nodes: Tensor | None = None,  # (M,), int64
     ) -> JLGCNOutput:
-        """Return logits, and the features and graphs of every layer.
+        """Compute logits, and the features and graphs of every layer.
 
         Args:
             x: features.
-            graph: the given graph.
-            nodes: the nodes whose logits are wanted, as a loss or an accuracy needs a few; None
-                for all.
+            graph: given graph.
+            nodes: compute the logits of these nodes only, as a loss needs them; None for all.
         """
         x = self._as_input(x)
         current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
@@ -194,14 +200,14 @@ class JLGCN(nn.Module):
         probes: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Return the graph Laplacian regularizer of all layers that learn, as options define it.
+        """Return the graph Laplacian regularizer, summed over the layers that learn.
 
         Args:
-            output: what :meth:`forward` returned.
-            x: the network's input.
-            probes: random directions in place of wide features, see
-                :func:`jlgcn.nn.laplacian_regularizer`.
-            generator: where they are drawn from.
+            output: output of :meth:`forward`.
+            x: input of the network.
+            probes: number of Hutchinson probes, see :func:`jlgcn.nn.laplacian_regularizer`; None
+                for the exact value.
+            generator: their source.
         """
         return network_regularizer(
             self.options,

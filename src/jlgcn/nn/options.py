@@ -1,4 +1,4 @@
-"""Where the paper's text and its authors' code differ, as options with names."""
+"""Options where the text of the paper and the code of its authors differ."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ METRIC_INITS: tuple[MetricInit, ...] = ("median", "random", "identity")
 
 @dataclass(frozen=True)
 class JLGCNOptions:
-    """The choices that change a result of JLGCN, where text and code of the paper differ.
+    """Options of JLGCN that change its results, where text and code of the paper differ.
+
+    The defaults are the authors' code.
 
     Attributes:
-        normalize_learned: normalise the learned graph by itself before it is added and the sum is
-            normalised again (authors' code), or normalise the sum alone (text).
-        min_degree: degrees below it count as this when a graph is normalised; 1 in the authors'
-            code, 0 in the text. Kernels have degrees of at least 1 by themselves, sums of
-            normalised graphs do not.
-        graph_after_dropout: learn the graph from the layer's input after dropout (authors' code)
-            or before it (text).
-        bias: whether the convolution adds a bias (authors' code) or not (text).
-        metric_init: how the metric R begins, see :class:`jlgcn.nn.GraphLearner`. Text and code are
-            "random", but the text gives no scale, and with the code's its own normalisation drowns
-            the given graph in a complete one: two of three seeds hardly learn on Cora.
-        median_distance: median squared distance with which "median" begins; 1, or less for a wider
-            graph. Neither text nor code has it.
-        glr_normalized: the regularizer's Laplacian is I - A of each layer's normalised graph
-            (authors' code), or D - A* of each layer's learned kernel (text).
-        glr_on: it smooths the network's "input" in every layer (authors' code) or each "layer"'s
-            own input (text).
+        normalize_learned (bool, default True): normalise the learned graph before it is added and
+            the sum is normalised again (code), or normalise the sum only (text: False).
+        min_degree (float ≥ 0, default 1): lower bound of degrees in the normalisation; 0 in the
+            text. Degrees of a kernel are at least 1, those of sums of normalised graphs are not.
+        graph_after_dropout (bool, default True): learn the graph from the layer's input after
+            dropout (code), or before (text: False).
+        bias (bool, default True): add a bias to the convolution (code), or none (text: False).
+        metric_init ("median", "random" or "identity", default "random"): initialisation of the
+            metric R, see :class:`jlgcn.nn.GraphLearner`. Text and code use "random", but the text
+            gives no scale, and with the scale of the code the text's normalisation lets a complete
+            learned graph outweigh the given one: two of three seeds hardly learn on Cora.
+        median_distance (float > 0, default 1): median squared distance after calibration with
+            "median"; less for a denser graph. In neither text nor code.
+        glr_normalized (bool, default True): Laplacian of the regularizer: I - A of each layer's
+            normalised graph (code), or D - A* of each layer's learned kernel (text: False).
+        glr_on ("input" or "layer", default "input"): features that the regularizer smooths: the
+            input of the network in every layer (code), or the input of each layer (text).
 
-    What differs without changing a result is no option: W is applied before or after the graph,
-    whichever is cheaper, and A_0 is the given graph as it is. Nor is what breaks symmetry: edges
-    are dropped in both directions, where the authors drop entries of the matrix.
+    Differences without an effect on results are no options: W is applied before or after the graph,
+    whichever is cheaper, and A_0 is the given graph, not normalised. One departure from the code is
+    deliberate: edges are dropped in both directions, where the authors drop matrix entries and so
+    break symmetry.
 
     Example:
         >>> PRESETS["paper"].bias, PRESETS["authors"].bias
@@ -53,7 +56,7 @@ class JLGCNOptions:
 
 Preset = Literal["paper", "authors"]
 
-#: The paper's text, and the code of its authors.
+#: "paper": the text of the paper. "authors": the code of its authors.
 PRESETS: dict[Preset, JLGCNOptions] = {
     "paper": JLGCNOptions(
         normalize_learned=False,
@@ -69,7 +72,7 @@ PRESETS: dict[Preset, JLGCNOptions] = {
 
 
 def resolve_options(options: JLGCNOptions | Preset) -> JLGCNOptions:
-    """Return the options, or those of the preset of this name.
+    """Return `options`, or the preset of this name.
 
     Example:
         >>> resolve_options("authors").min_degree

@@ -1,4 +1,4 @@
-"""Gradient descent: epochs, selection by validation, checkpoints; nothing here prints."""
+"""Training by gradient descent: epochs, model selection on validation data, checkpoints."""
 
 from jlgcn.training.cloud_data import CloudData
 from jlgcn.training.graphs import CloudTrainConfig, fit_graphs

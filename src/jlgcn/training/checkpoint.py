@@ -1,8 +1,8 @@
-"""Checkpoints that survive a kill at any moment: tensors and plain numbers, never pickles.
+"""Crash-safe checkpoints of tensors (safetensors) and JSON; pickle is never used.
 
-A checkpoint is a folder, written under another name, brought to the disk, and then renamed;
-``LATEST`` names the newest one and is replaced the same way. So at every moment either the old or
-the new one is whole. Every file has its hash, the one that holds the hashes included.
+A checkpoint is a folder, written under a temporary name, synced to disk and renamed atomically;
+``LATEST`` names the newest one and is replaced the same way. A crash leaves the old or the new
+checkpoint intact. SHA-256 hashes cover every file, the file of hashes included.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _TENSORS, _STATE, _LATEST = "tensors.safetensors", "state.json", "LATEST"
 _NAME = re.compile(r"step-[0-9]{8,}(\.[1-9][0-9]*)?")
 _LEFT_OVER = re.compile(rf"{_LATEST}|{_NAME.pattern}")
 
-# What is small is small: a larger file is not one of ours.
+# A larger state file was not written by save_checkpoint.
 _MAX_STATE_BYTES = 8 * 2**20
 
 
 def save_checkpoint(
     folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]
 ) -> Path:
-    """Write a checkpoint and return its folder; any error of the disk reaches the caller.
+    """Write a checkpoint and return its folder; errors of the disk are not caught.
 
-    Only checkpoints are deleted: what else is in the folder stays, whatever it is called.
-    Processes that save into one folder take turns.
+    Older checkpoints are deleted, other files never. A lock serialises processes that save into the
+    same folder.
 
     Args:
-        folder: where checkpoints are kept; the newest three stay.
-        step: number of the checkpoint; later ones are greater.
-        tensors: what is large.
-        state: what is small, as JSON.
+        folder (Path): folder of checkpoints; the newest three are kept.
+        step (int ≥ 0): number of the checkpoint; later ones are greater.
+        tensors (dict of Tensor): tensors of any device.
+        state (dict): everything else, as JSON.
     """
     content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
     document = {
@@ -85,18 +85,18 @@ def save_checkpoint(
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names of checkpoints, the oldest first."""
+    """Return the names of all checkpoints, oldest first."""
     return sorted((p.name for p in folder.glob("step-*") if _NAME.fullmatch(p.name)), key=_order)
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Return the step in a name, and which of the checkpoints of that step it is."""
+    """Return the step in a name, and its counter among checkpoints of the same step."""
     step, _, number = name.removeprefix("step-").partition(".")
     return int(step), int(number or 0)
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a folder is a checkpoint and nothing else, and so may be deleted."""
+    """Whether a folder holds a checkpoint and nothing else, so that it may be deleted."""
     if path.is_symlink() or not path.is_dir():
         return False
     try:
@@ -108,10 +108,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _new_name(folder: Path, step: int) -> Path:
-    """Return a name that is free: no moment may be without the checkpoint that is replaced."""
+    """Return an unused name: a checkpoint of the same step stays until the new one is complete."""
     for number in itertools.count():
         path = folder / (f"step-{step:08d}.{number}" if number else f"step-{step:08d}")
-        if not os.path.lexists(path):  # a link to nothing takes a name, too
+        if not os.path.lexists(path):  # a dangling link takes a name too
             break
     return path
 
@@ -123,15 +123,15 @@ def _versions() -> dict[str, str]:
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return tensors and state of the newest whole checkpoint, or None where there is none.
+    """Return tensors (on the CPU) and state of the newest intact checkpoint, or None.
 
-    One that is damaged is passed over, with a line in the log, for the one before it.
+    Damaged checkpoints are skipped with a warning in the log.
     """
     candidates = _names(folder)[::-1]
     latest = folder / _LATEST
     if latest.is_file():
-        # A folder newer than LATEST is whole, too, unless the hash says otherwise; but what LATEST
-        # names was brought to the disk for certain.
+        # A folder newer than LATEST may be intact, as its hash tells; the one that LATEST names was
+        # certainly synced to disk.
         named = latest.read_bytes()[:100].decode(errors="replace").strip()
         candidates.sort(key=lambda name: name != named)
     for name in candidates:
@@ -142,7 +142,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
     return None
 
 
-# What a damaged or hostile file can raise; an error of the disk itself is not among them.
+# Errors that a damaged or hostile file can raise; input/output errors are not among them.
 _DAMAGED = (
     *(ValueError, KeyError, TypeError, AttributeError, OverflowError, SafetensorError),
     *(FileNotFoundError, NotADirectoryError, IsADirectoryError),
@@ -152,14 +152,14 @@ _DAMAGED = (
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     document = read_json(path / _STATE, _MAX_STATE_BYTES)
     if document.get("schema") != _SCHEMA:
-        raise ValueError(f"it is of schema {document.get('schema')!r}, not {_SCHEMA}")
+        raise ValueError(f"its schema is {document.get('schema')!r}, not {_SCHEMA}")
     own = document.pop("sha256", None)
     if own != hash_of_document(document):
-        raise ValueError(f"{_STATE} does not have its hash")
+        raise ValueError(f"the hash of {_STATE} does not match")
     content = read_file(path / _TENSORS)
     if sha256_of(content) != document["files"][_TENSORS]:
-        raise ValueError("the tensors do not have their hash")
+        raise ValueError("the hash of the tensors does not match")
     state = document["state"]
     if not isinstance(state, dict):
-        raise TypeError("its state is no object")
+        raise TypeError("its state is not a JSON object")
     return safetensors.torch.load(content), state

@@ -10,17 +10,17 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class CloudData:
-    """Clouds of the same number of points, with classes and a split.
+    """Point clouds of equal size for classification, with their split.
 
     Attributes:
-        name: what the set is called.
-        points: coordinates, (B, N, 3), float32.
-        y: classes, (B,), int64.
-        train: clouds that may be learned from, int64.
-        val: clouds whose classes select.
-        test: clouds whose classes are looked at once, after selection.
-        sha256: hash over the files they were read from.
-        class_names: names of the classes, where the source has them.
+        name (str): name of the data set.
+        points (Tensor): coordinates, (B, N, 3), float32.
+        y (Tensor): classes, (B,), int64.
+        train (Tensor): training clouds, int64.
+        val (Tensor): validation clouds, for model selection.
+        test (Tensor): test clouds, evaluated once, after selection.
+        sha256 (str): hash of the source files.
+        class_names (tuple of str or None): names of the classes, if the source has any.
     """
 
     name: str
@@ -38,7 +38,7 @@ class CloudData:
         return int(self.y.max()) + 1
 
     def to(self, device: torch.device | str) -> CloudData:
-        """Return the data with all tensors on a device."""
+        """Return a copy with all tensors on a device."""
         names = ("points", "y", "train", "val", "test")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -53,7 +53,7 @@ class CloudData:
 def unit_sphere(
     points: Tensor,  # (*batch, N, 3)
 ) -> Tensor:
-    """Move the mean of each cloud to the origin and its farthest point to distance 1.
+    """Centre each cloud and scale its farthest point to distance 1.
 
     Example:
         >>> unit_sphere(torch.tensor([[0.0, 0, 0], [4.0, 0, 0]]))
@@ -98,7 +98,7 @@ def drop_points(
     *,
     seed: int,
 ) -> Tensor:  # (B, N', 3)
-    """Remove a share of the points of each cloud, drawn for each by itself; one stays at least.
+    """Remove a random fraction of the points of each cloud; at least one point remains.
 
     Example:
         >>> drop_points(torch.zeros(2, 100, 3), 0.75, seed=0).shape
@@ -117,7 +117,7 @@ def choose_points(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:  # (B, num_points, 3)
-    """Return so many points of each cloud, drawn for each by itself without repetition.
+    """Draw points of each cloud uniformly, without replacement.
 
     Example:
         >>> choose_points(torch.zeros(2, 100, 3), 10).shape
@@ -125,7 +125,8 @@ def choose_points(
     """
     if num_points > points.shape[1]:
         raise ValueError(
-            f"clouds have {points.shape[1]} points, but num_points is {num_points}; use fewer"
+            f"num_points must be at most {points.shape[1]}, the size of the clouds, but it is "
+            f"{num_points}; use fewer"
         )
     drawn = torch.rand(points.shape[:2], generator=generator, device=points.device)
     order = drawn.argsort(-1)[:, :num_points]

@@ -1,4 +1,4 @@
-"""The same bits again: what PyTorch must be told, and what must not differ."""
+"""Bitwise reproducibility: settings of PyTorch, and what identifies a reproducible run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Within, PyTorch uses algorithms without chance, or raises where it has none.
+    """Use deterministic algorithms of PyTorch only, or raise where it has none.
 
     Example:
         >>> with deterministic_algorithms(True):
@@ -23,7 +23,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     """
     before = torch.are_deterministic_algorithms_enabled()
     if wanted:
-        # Read by cuBLAS when it starts; without it PyTorch refuses products on a GPU.
+        # cuBLAS reads it at start-up; without it, deterministic matrix products on a GPU raise.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     try:
@@ -33,7 +33,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 
 def bits_identity(deterministic: bool) -> dict[str, Any]:
-    """Return what the last bit depends on beside configuration, seed and data, if it matters.
+    """Return what else the bits of a deterministic run depend on: PyTorch and its threads.
 
     Example:
         >>> sorted(bits_identity(True)["bits"])

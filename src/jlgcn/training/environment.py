@@ -1,4 +1,4 @@
-"""What a result depends on beside its configuration: versions, the machine, the commit."""
+"""Provenance of a result: versions of packages, hardware, commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that can make a difference, and the machine.
+    """Return versions of packages that results depend on, and the hardware.
 
     Example:
         >>> versions()["jlgcn"] == jlgcn.__version__
@@ -42,7 +42,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the source, with "-dirty" where files differ from it; None without git.
+    """Return the commit of the source, "-dirty" if files differ from it; None without git.
 
     Example:
         >>> commit() is None or len(commit()) >= 40

@@ -1,4 +1,4 @@
-"""Training on clouds in mini-batches; selection and checkpoints as for nodes."""
+"""Mini-batch training for graph classification of point clouds."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from jlgcn.training.cloud_data import CloudData, augment, choose_points, drop_po
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
 
-#: Clouds that are evaluated at a time.
+#: Batch size of evaluation.
 _EVALUATED = 64
 
 
 @dataclass(frozen=True)
 class CloudTrainConfig:
-    """How a network for clouds is trained.
+    """Hyperparameters of training on point clouds, by Adam with a step-wise learning rate.
 
     Attributes:
-        epochs: how often every training cloud is seen.
-        num_points: points of a cloud, drawn anew in every epoch; the same ones in evaluation.
-        batch_size: clouds a step.
-        lr: learning rate of Adam at the start.
-        lr_step: epochs after which it is multiplied by `lr_decay`, again and again.
-        lr_decay: what it is multiplied by.
-        weight_decay: L2 penalty of Adam.
-        regularizer_weight: weight of what the network's `regularizer` returns, as a mean over
-            clouds: λ of the paper for JLGCN, whose regularizer is divided by the number of pairs
-            of points too, and that of PointNet's transforms. 0 leaves it out.
-        augments: scale and shift training clouds at random.
+        epochs (int ≥ 1, default 400): passes over the training clouds.
+        num_points (int ≥ 1, default 1024): points of a cloud, resampled in every epoch of training,
+            fixed in evaluation.
+        batch_size (int ≥ 2, default 32): clouds of a step.
+        lr (float > 0, default 1e-3): initial learning rate of Adam.
+        lr_step (int ≥ 1, default 40): epochs between two decays of the learning rate.
+        lr_decay (float in (0, 1], default 0.5): factor of a decay.
+        weight_decay (float ≥ 0, default 1e-4): L2 penalty of Adam.
+        regularizer_weight (float ≥ 0, default 0): weight of the network's `regularizer`, a mean
+            over clouds: λ of the paper for JLGCN, whose regularizer is also divided by the number
+            of pairs of points, and the orthogonality penalty of PointNet. 0 disables it.
+        augments (bool, default True): scale and shift training clouds at random.
+
+    Example:
+        >>> CloudTrainConfig().rate(40)
+        0.0005
     """
 
     epochs: int = 400
@@ -50,7 +55,7 @@ class CloudTrainConfig:
     augments: bool = True
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Return the learning rate of an epoch, from 0."""
         return self.lr * self.lr_decay ** (epoch // self.lr_step)
 
 
@@ -63,28 +68,29 @@ def fit_graphs(
     points_missing: Sequence[float] = (),
     options: RunOptions | None = None,
 ) -> tuple[nn.Module, FitResult]:
-    """Train a network on clouds and return it as validation selected it.
+    """Train a network for graph classification, and return it at the epoch validation selects.
 
-    Under `torchrun`, in a process group, every step's batch is shared among the processes; they
-    end with the parameters of one process with the same batch, up to rounding (and up to dropout,
-    which each process draws for its own clouds). The first process writes the checkpoints.
+    Under `torchrun`, training is data-parallel: the processes share every batch, and end with the
+    parameters of a single process, up to rounding (and up to dropout, which each process draws for
+    its own clouds). The first process writes the checkpoints.
 
     Args:
-        make_model: returns the network, called after the seed is set; it is called with points,
-            (B, N, 3), and returns :class:`jlgcn.nn.GraphLevelOutput`.
-        data: clouds, classes and split.
-        config: how to train.
-        seed: of everything random.
-        points_missing: shares of the points that are dropped from test clouds, after selection,
-            to see what remains of the accuracy.
-        options: device, checkpoints, determinism, progress bar.
+        make_model (callable): returns the network, called after the seed is set; it maps points,
+            (B, N, 3), to :class:`jlgcn.nn.GraphLevelOutput`.
+        data (CloudData): clouds, classes and split.
+        config (CloudTrainConfig): optimisation hyperparameters.
+        seed (int): random seed.
+        points_missing (sequence of float in [0, 1], default ()): fractions of points that are
+            removed from the test clouds, after selection, to measure robustness.
+        options (RunOptions or None, default None): device, checkpoints, determinism, progress bar.
 
     Returns:
-        The network, and the result. Its `measured` has ``mean_class_accuracy``, ``model_bytes``,
-        ``accuracy_missing`` and ``confusion``, whose rows are the true classes.
+        The network with the selected parameters, and the result. Its `measured` has
+        ``mean_class_accuracy``, ``model_bytes``, ``accuracy_missing`` by fraction, and the
+        ``confusion`` matrix, rows of which are true classes.
 
-    Cost: a forward and backward pass over the training clouds and a forward pass over the
-    validation clouds an epoch.
+    Cost: per epoch, a forward and backward pass over the training clouds and a forward pass over
+    the validation clouds.
     """
     options = RunOptions() if options is None else options
     data = data.to(options.device)
@@ -96,7 +102,7 @@ def fit_graphs(
     with deterministic_algorithms(options.deterministic):
         torch.manual_seed(seed)
         model = make_model().to(options.device)
-        # On the same clouds in every process, before they take different parts of a batch.
+        # Before processes take different parts of a batch, on the same clouds in each.
         points = _evaluation_points(data, data.train[: config.batch_size], config)
         calibrate_learners(model, lambda: model(points))
         optimizer = torch.optim.Adam(
@@ -145,10 +151,7 @@ def predict(
     model: nn.Module,
     points: Tensor,  # (B, N, 3)
 ) -> Tensor:  # (B, classes)
-    """Return the logits of clouds, some of them at a time.
-
-    Cost: a forward pass.
-    """
+    """Return the logits of clouds, in mini-batches."""
     model.eval()
     return torch.cat([model(part).logits for part in points.split(_EVALUATED)])
 
@@ -162,14 +165,14 @@ def _train_epoch(run: Run, network: nn.Module, data: CloudData, config: CloudTra
     for clouds in _batches(data.train, config.batch_size, at_least=max(2, num_processes)):
         points = choose_points(data.points[clouds], config.num_points)
         points = augment(points) if config.augments else points
-        # Everybody draws the whole batch, so that random states stay the same, and takes a part.
+        # Every process draws the whole batch, to keep random states equal, and takes its part.
         own = slice(rank, None, num_processes)
         output: GraphLevelOutput = network(points[own])
         loss = cross_entropy(output.logits, data.y[clouds[own]], reduction="sum")
         if config.regularizer_weight > 0:
             penalty = _regularizer(run.model, output).sum()
             loss = loss + config.regularizer_weight * penalty
-        # Processes average their gradients, so each divides by its share of the batch.
+        # Gradients are averaged over processes, so each loss is divided by its share of the batch.
         loss = loss * (num_processes / len(clouds))
         run.optimizer.zero_grad()
         loss.backward()
@@ -191,8 +194,11 @@ def _validate(run: Run, data: CloudData, config: CloudTrainConfig) -> dict[str, 
 def _regularizer(model: nn.Module, output: GraphLevelOutput) -> Tensor:  # (B,)
     regularizer: Callable[[GraphLevelOutput], Tensor] | None = getattr(model, "regularizer", None)
     if regularizer is None:
-        raise ValueError(f"{type(model).__name__} has no regularizer; set regularizer_weight to 0")
-    # The paper's is a sum over pairs of points.
+        raise ValueError(
+            f"regularizer_weight needs a network with a regularizer, but {type(model).__name__} "
+            "has none; set it to 0"
+        )
+    # The paper's regularizer is a sum over pairs of points.
     num_pairs = output.features[0].shape[-2] ** 2 if isinstance(model, GraphLevelJLGCN) else 1
     return regularizer(output) / num_pairs
 
@@ -200,13 +206,13 @@ def _regularizer(model: nn.Module, output: GraphLevelOutput) -> Tensor:  # (B,)
 def _batches(clouds: Tensor, batch_size: int, at_least: int) -> Iterator[Tensor]:
     order = clouds[torch.randperm(len(clouds), device=clouds.device)]
     for batch in order.split(batch_size):
-        # One cloud alone has no variance to be normalised by, and every process needs one.
+        # Batch normalisation needs two clouds, and every process at least one.
         if len(batch) >= at_least:
             yield batch
 
 
 def _evaluation_points(data: CloudData, clouds: Tensor, config: CloudTrainConfig) -> Tensor:
-    """Return points that are the same in every epoch and for every seed and network."""
+    """Return fixed points of each cloud, the same for all epochs, seeds and networks."""
     generator = torch.Generator(data.points.device).manual_seed(0)
     return choose_points(data.points[clouds], config.num_points, generator=generator)
 

@@ -1,4 +1,4 @@
-"""Stopping at the end of an epoch, where everything is consistent, instead of in its middle."""
+"""Graceful shutdown: signals stop training at the end of an epoch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-#: Seconds that an epoch may still take after a signal; whoever sends SIGTERM often kills after ten.
+#: Seconds that an epoch may take after a signal; schedulers often send SIGKILL ten after SIGTERM.
 GRACE_SECONDS = 4.0
 
 _HAS_TIMER = hasattr(signal, "setitimer")  # not on Windows
 
 
 class GraceExpired(BaseException):
-    """An epoch did not end in time after a signal; nothing of it counts."""
+    """An epoch did not end within the grace period after a signal; it is discarded."""
 
 
 class Interruption:
-    """Remembers a signal that asked for the end."""
+    """The signal that was received, if any."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._may_leave = False
 
     def raise_it(self) -> NoReturn:
-        """End as the signal would have: Ctrl-C as KeyboardInterrupt, SIGTERM with code 143."""
+        """Exit as the signal would: KeyboardInterrupt for Ctrl-C, exit code 143 for SIGTERM."""
         if _HAS_TIMER:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if self.signal == signal.SIGTERM:
@@ -36,7 +36,7 @@ class Interruption:
 
     @contextmanager
     def may_leave(self) -> Iterator[None]:
-        """Within, the end of the grace raises; what comes between epochs is done as a whole."""
+        """Allow :class:`GraceExpired` within; code between epochs always runs to its end."""
         self._may_leave = True
         try:
             yield
@@ -44,19 +44,21 @@ class Interruption:
             self._may_leave = False
 
     def expire(self, number: int, frame: FrameType | None) -> None:
-        """Leave an epoch at once."""
+        """Abort the epoch; the handler of SIGALRM."""
         if self._may_leave:
             raise GraceExpired
 
 
 @contextmanager
 def deferred_interruption(grace: float = GRACE_SECONDS) -> Iterator[Interruption]:
-    """Within, the first Ctrl-C or SIGTERM only leaves a note; a second one ends at once.
+    """Record the first Ctrl-C or SIGTERM instead of stopping; the second stops at once.
 
-    After `grace` seconds an epoch that still runs is left, by :class:`GraceExpired`; on Windows,
-    which has no interval timer, it is waited for.
+    An epoch that still runs after `grace` seconds is aborted with :class:`GraceExpired`; on
+    Windows, which has no interval timer, it runs to its end. Python delivers
+    signals to the main thread; in another thread this has no effect.
 
-    Signals reach the main thread alone; in another thread nothing changes.
+    Args:
+        grace (float > 0): seconds until an epoch is aborted.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""The loop that all training shares: epochs, selection by validation, checkpoints, a bar."""
+"""The training loop: epochs, model selection on validation data, checkpoints, progress bar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jlgcn.distributed.collectives import process_group
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.interrupt import GraceExpired, deferred_interruption
 
-# What a checkpoint says beside its tensors; of which run it is, is compared as a whole.
+# State of a checkpoint besides its tensors; the identity of its run is compared as a whole.
 _STATE = record(
     {
         "identity": lambda value, where: value,
@@ -42,11 +42,11 @@ _STATE = record(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a training run is carried out; none of it changes what is learned, up to rounding.
+    """Execution of a training run; no option changes the learned parameters, up to rounding.
 
     Attributes:
-        device (str or torch.device, default "cpu"): where to train; data, model and random
-            generators follow it.
+        device (str or torch.device, default "cpu"): device of the data, the network and the random
+            generators.
         checkpoints (Path or None, default None): folder for checkpoints. A run that finds one
             resumes from it, and ends with the same parameters, bit for bit, as if it had not been
             interrupted. Ctrl-C and SIGTERM finish the epoch and write one. None writes none.
@@ -54,8 +54,8 @@ class RunOptions:
         deterministic (bool, default False): use deterministic algorithms only, and resume only from
             checkpoints of the same versions and number of threads; the same machine and seed then
             give the same bits.
-        progress (bool, default False): show a progress bar, if there is a terminal.
-        label (str, default ""): its description.
+        progress (bool, default False): show a progress bar on a terminal.
+        label (str, default ""): description of the progress bar.
 
     Example:
         >>> RunOptions(progress=True).device
@@ -72,31 +72,32 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Best:
-    """The epoch that validation selects: highest accuracy, and lowest loss among equals."""
+    """The selected epoch: highest validation accuracy, ties broken by validation loss."""
 
     epoch: int = -1
     val_accuracy: float = -1.0
     val_loss: float = math.inf
 
     def is_beaten_by(self, val_accuracy: float, val_loss: float) -> bool:
-        """Whether another epoch would be selected instead; the earlier one wins a tie."""
+        """Whether a later epoch is selected instead; on a full tie the earlier one stays."""
         return (val_accuracy, -val_loss) > (self.val_accuracy, -self.val_loss)
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What came of a training run.
+    """Result of a training run.
 
     Attributes:
-        best_epoch: the epoch that validation selected, from 0.
-        val_accuracy: its accuracy on validation nodes.
-        test_accuracy: its accuracy on test nodes, looked at once; nan where they are hidden.
-        seconds: time of all epochs, over all resumptions.
-        peak_bytes: largest memory of the process.
-        parameter_sha256: hash of the selected parameters.
-        history: a row an epoch.
-        best_test_accuracy: the best of all epochs where test nodes were traced; None otherwise.
-        measured: what else was measured, by name, for the record.
+        best_epoch (int): epoch selected by validation, from 0.
+        val_accuracy (float): its validation accuracy.
+        test_accuracy (float): its test accuracy, evaluated once; nan without test labels.
+        seconds (float): wall time of all epochs, interruptions excluded.
+        peak_bytes (int): peak resident memory of the process, without an accelerator's.
+        parameter_sha256 (str): hash of the selected parameters.
+        history (list of dict): loss and validation metrics of every epoch.
+        best_test_accuracy (float or None): highest test accuracy of all epochs, with `trace_test`;
+            a protocol to compare with the paper, not an estimate of generalisation.
+        measured (dict): further measurements, by name.
     """
 
     best_epoch: int
@@ -112,13 +113,13 @@ class FitResult:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of a run between two epochs.
+    """Copy of a run between two epochs.
 
     Attributes:
-        epoch: epochs that are done.
+        epoch: number of finished epochs.
         tensors: parameters, moments of Adam, random state.
-        state: what is small, as JSON.
-        history: a row an epoch; the run may have appended some since.
+        state: everything else, as JSON.
+        history: metrics of every epoch; the run may have appended some since.
     """
 
     epoch: int
@@ -139,7 +140,7 @@ class Snapshot:
 
 
 class Run:
-    """All that changes while a network is trained, and so all that a checkpoint holds."""
+    """State of a training run, all of which a checkpoint holds."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Adam) -> None:
         self.model = model
@@ -153,11 +154,11 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
+        """Device of the parameters."""
         return next(self.model.parameters()).device
 
     def select(self, val_accuracy: float, val_loss: float) -> None:
-        """Keep the parameters as they are if this epoch is the best so far."""
+        """Keep a copy of the parameters if this epoch is the best so far."""
         if self.best.is_beaten_by(val_accuracy, val_loss):
             self.best = Best(self.epoch, val_accuracy, val_loss)
             self.best_state = {
@@ -165,7 +166,7 @@ class Run:
             }
 
     def result(self, test_accuracy: float, **others: Any) -> FitResult:  # noqa: ANN401
-        """Return what came of it."""
+        """Return the result, with the selected parameters' hash."""
         return FitResult(
             best_epoch=self.best.epoch,
             val_accuracy=self.best.val_accuracy,
@@ -178,7 +179,7 @@ class Run:
         )
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of everything, as it is at the end of an epoch."""
+        """Return a copy of the state at the end of an epoch."""
         tensors = {f"model/{name}": t for name, t in self.model.state_dict().items()}
         for index, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam/{index}/{name}": value for name, value in moments.items()}
@@ -195,7 +196,7 @@ class Run:
         return Snapshot(self.epoch, tensors, state, self.history)
 
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
-        """Go on from the newest checkpoint, if there is one, and if it is of the same run."""
+        """Resume from the newest checkpoint, if any; raise if another run wrote it."""
         self.identity = identity
         found = load_checkpoint(folder)
         if found is None:
@@ -204,7 +205,7 @@ class Run:
         if state.get("identity") != identity:
             raise ValueError(
                 f"the checkpoints in {folder} are of another run (other configuration, seed or "
-                "data); choose another folder, or delete them to begin anew"
+                "data); choose another folder, or delete them to start again"
             )
         try:
             _STATE(state, "")
@@ -212,10 +213,10 @@ class Run:
             torch.set_rng_state(tensors["random"])
             if "random/cuda" in tensors:
                 torch.cuda.set_rng_state(tensors["random/cuda"], self.device)
-        except (ValueError, RuntimeError, TypeError) as error:  # of the random state, the last two
+        except (ValueError, RuntimeError, TypeError) as error:  # the latter two by set_rng_state
             raise ValueError(
                 f"the newest checkpoint in {folder} is not one of this network ({error}); delete "
-                "the folder to begin anew"
+                "the folder to start again"
             ) from None
         self.model.load_state_dict(_below(tensors, "model/"))
         self.best_state = _below(tensors, "best/")
@@ -235,13 +236,13 @@ class Run:
         self.seconds = state["seconds"]
 
     def _check(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Raise unless tensors are those of a snapshot, of the shapes that this network has."""
+        """Raise unless tensors have the names, shapes and ranges of a snapshot of this network."""
         wanted = {f"model/{name}": t for name, t in self.model.state_dict().items()}
         if state["best"]["epoch"] >= 0:
             wanted |= {f"best/{name}": t for name, t in self.model.state_dict().items()}
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, parameter in enumerate(parameters if state["epoch"] > 0 else []):
-            if f"adam/{index}/step" in tensors:  # not of one that has had no gradient yet
+            if f"adam/{index}/step" in tensors:  # absent for a parameter without gradients
                 wanted |= {f"adam/{index}/{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
                 wanted[f"adam/{index}/step"] = torch.empty((), device="meta")
         size = (state["epoch"], len(state["history"]))
@@ -249,7 +250,7 @@ class Run:
         wanted |= random_state(self.device)
         if tensors.keys() != wanted.keys():
             names = ", ".join(sorted(tensors.keys() ^ wanted.keys())[:5])
-            raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
+            raise ValueError(f"missing or unknown tensors: {names[:200]}")
         for name, expected in wanted.items():
             tensor = tensors[name]
             if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
@@ -258,7 +259,7 @@ class Run:
                     f"{expected.dtype} of shape {tuple(expected.shape)}"
                 )
             if name != "history":  # whose losses may be infinite
-                check_finite(tensor, name, "begin anew")
+                check_finite(tensor, name, "start again")
             is_moment = name.startswith("adam/")
             if is_moment and not name.endswith("exp_avg") and bool((tensor < 0).any()):
                 raise ValueError(f"{name} is negative")
@@ -270,7 +271,7 @@ class Run:
             if found[:1] != ["epoch"] or len(set(found)) < len(found) or not columns <= set(found):
                 raise ValueError(f"history lacks one of the columns {', '.join(sorted(columns))}")
             if not torch.equal(tensors["history"][:, 0], counted):
-                raise ValueError("history does not count its epochs")
+                raise ValueError("the epochs of history are not 0, 1, 2, …")
 
 
 def run_epochs(
@@ -281,14 +282,13 @@ def run_epochs(
     *,
     options: RunOptions,
 ) -> None:
-    """Train until `num_epochs` are done; what validation selects is kept in the run.
+    """Train up to epoch `num_epochs`, and select the best epoch on validation data.
 
     Args:
-        run: what is trained; it may have some epochs behind it.
-        num_epochs: where to stop.
+        run: state of the run, new or resumed.
+        num_epochs: total number of epochs.
         train: trains one epoch and returns its loss.
-        validate: returns what is to be kept of the epoch, ``val_accuracy`` and ``val_loss`` among
-            it.
+        validate: returns metrics of the epoch, ``val_accuracy`` and ``val_loss`` among them.
         options: checkpoints and progress bar.
     """
     checkpoints = options.checkpoints
@@ -304,7 +304,7 @@ def run_epochs(
         dynamic_ncols=True,
     )
     writes = checkpoints is not None and is_first
-    # At hand at any moment, for a signal in the middle of an epoch that takes too long.
+    # To be written if a signal aborts an epoch.
     snapshot = run.snapshot() if writes else None
     with bar, deferred_interruption() as interruption:
         while run.epoch < num_epochs:
@@ -323,8 +323,8 @@ def run_epochs(
             row = {"epoch": run.epoch, "loss": loss, **row}
             if run.history and run.history[-1].keys() != row.keys():
                 raise ValueError(
-                    f"the checkpoints in {checkpoints} are of a run with other columns in its "
-                    "history; delete the folder to begin anew"
+                    f"the checkpoints in {checkpoints} have other metrics in their history; delete "
+                    "the folder to start again"
                 )
             run.history.append(row)
             run.epoch += 1
@@ -348,7 +348,7 @@ def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of the random generators that a run on this device draws from."""
+    """Return the states of the default generators of the CPU and of this device."""
     state = {"random": torch.get_rng_state()}
     if device.type == "cuda":
         state["random/cuda"] = torch.cuda.get_rng_state(device)
@@ -356,7 +356,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def state_hash(state: dict[str, Tensor]) -> str:
-    """Return a hash over tensors and their names."""
+    """Return the SHA-256 of tensors and their names."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
@@ -365,10 +365,10 @@ def state_hash(state: dict[str, Tensor]) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory this process has had; 0 where the system does not tell."""
+    """Return the peak resident memory of this process; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere else
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux

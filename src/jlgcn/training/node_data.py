@@ -1,4 +1,4 @@
-"""Nodes with features, labels, a graph and a split."""
+"""Data for node classification: features, labels, graph, split."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from jlgcn.ops.csr import symmetric_pattern
 
 @dataclass(frozen=True, eq=False)
 class NodeData:
-    """One graph whose nodes are to be classified.
+    """A graph for transductive node classification, with its split.
 
     Attributes:
-        name: what it is called.
-        x: features, (N, in_channels), float32.
-        y: classes, (N,), int64; -1 where the class is not known to anybody.
-        edge_index: given edges, (2, E), both directions, no self-loops, no repetition.
-        train: nodes whose labels may be learned from, int64.
-        val: nodes whose labels select.
-        test: nodes whose labels are looked at once, after selection.
-        sha256: hash over the files it was read from.
-        names: an id for each node, where the source has one.
-        class_names: names of the classes, where the source has them.
+        name (str): name of the data set.
+        x (Tensor): features, (N, in_channels), float32.
+        y (Tensor): classes, (N,), int64; -1 if unknown.
+        edge_index (Tensor): given edges, (2, E), int64, in both directions, without self-loops and
+            duplicates.
+        train (Tensor): training nodes, int64.
+        val (Tensor): validation nodes, for model selection.
+        test (Tensor): test nodes, evaluated once, after selection.
+        sha256 (str): hash of the source files.
+        names (tuple of str or None): ids of the nodes, if the source has any.
+        class_names (tuple of str or None): names of the classes, if the source has any.
     """
 
     name: str
@@ -50,19 +51,16 @@ class NodeData:
         return int(self.y.max()) + 1
 
     def graph(self) -> SparseGraph:
-        """Return the given edges as a graph."""
+        """Return the given graph."""
         return SparseGraph(self.edge_index, num_nodes=self.num_nodes)
 
     def to(self, device: torch.device | str) -> NodeData:
-        """Return the data with all tensors on a device."""
+        """Return a copy with all tensors on a device."""
         names = ("x", "y", "edge_index", "train", "val", "test")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     def subset(self, nodes: Tensor) -> NodeData:
-        """Return the part of the data on these nodes, which are numbered anew in this order.
-
-        Edges with one end outside are dropped, and so are nodes of the split.
-        """
+        """Return the induced subgraph of these nodes, renumbered in this order, and its split."""
         place = torch.full_like(self.y, -1, dtype=torch.int64)
         place[nodes] = torch.arange(nodes.shape[0], device=place.device)
         edges = place[self.edge_index]
@@ -86,7 +84,7 @@ class NodeData:
 
 
 def both_directions(edges: Tensor, num_nodes: int) -> Tensor:
-    """Return each edge of a list, (2, E), once in each direction, sorted, without self-loops.
+    """Symmetrise an edge list, (2, E): sorted, without duplicates and self-loops.
 
     Example:
         >>> both_directions(torch.tensor([[2, 0, 1], [1, 1, 1]]), 3)

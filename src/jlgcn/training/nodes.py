@@ -1,4 +1,4 @@
-"""Training on one graph: validation selects, the test nodes are looked at once, afterwards."""
+"""Training for node classification, full batch; test labels are read once, after selection."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ from jlgcn.training.node_data import NodeData
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a network is trained.
+    """Hyperparameters of training on nodes, by Adam with a step-wise learning rate.
 
     Attributes:
-        epochs: number of steps, each on the whole graph.
-        lr: learning rate of Adam at the start.
-        lr_step: epochs after which it is multiplied by `lr_decay`, again and again.
-        lr_decay: what it is multiplied by; 1 for a constant rate.
-        weight_decay: L2 penalty of Adam.
-        glr_weight: weight λ of the graph Laplacian regularizer; 0 leaves it out.
-        glr_probes: random directions in place of the features it smooths; None for all features.
+        epochs (int ≥ 1, default 500): full-batch steps.
+        lr (float > 0, default 0.1): initial learning rate of Adam.
+        lr_step (int ≥ 1, default 100): epochs between two decays of the learning rate.
+        lr_decay (float in (0, 1], default 0.5): factor of a decay; 1 for a constant rate.
+        weight_decay (float ≥ 0, default 5e-4): L2 penalty of Adam.
+        glr_weight (float ≥ 0, default 1e-4): weight λ of the graph Laplacian regularizer; 0
+            disables it.
+        glr_probes (int ≥ 1 or None, default 16): Hutchinson probes of the regularizer, see
+            :func:`jlgcn.nn.laplacian_regularizer`; None for its exact value.
+
+    Example:
+        >>> TrainConfig().rate(100)
+        0.05
     """
 
     epochs: int = 500
@@ -43,7 +49,7 @@ class TrainConfig:
     glr_probes: int | None = 16
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Return the learning rate of an epoch, from 0."""
         return self.lr * self.lr_decay ** (epoch // self.lr_step)
 
 
@@ -58,25 +64,38 @@ def fit_nodes(
     trace_test: bool = False,
     options: RunOptions | None = None,
 ) -> tuple[nn.Module, FitResult]:
-    """Train a network on the nodes of one graph and return it as validation selected it.
+    """Train a network for node classification, and return it at the epoch validation selects.
 
-    Under `torchrun`, in a process group, the rows of the exact learned graphs are shared among the
-    processes (:func:`jlgcn.distributed.distribute`); they end with the parameters of one process,
-    up to rounding (and up to dropout, which each process draws for its own rows).
+    Under `torchrun`, the rows of exact learned graphs are sharded over the processes
+    (:func:`jlgcn.distributed.distribute`); all end with the parameters of a single process, up to
+    rounding (and up to dropout, which each process draws for its own rows).
 
     Args:
-        make_model: returns the network, called after the seed is set. It is called with features
-            and a graph and returns logits, or is a :class:`jlgcn.nn.JLGCN`.
-        data: given graph, labels and split.
-        config: optimisation settings.
-        seed: random seed.
-        x: scaled features in place of `data.x`; baselines also take sparse ones.
-        graph: another graph in place of the given one.
-        trace_test: evaluate on the test nodes after every epoch, as the paper's authors do. Only
-            for their protocol: the best epoch is reported apart, and selection never sees it.
-        options: device, checkpoints, determinism, progress bar.
+        make_model (callable): returns the network, called after the seed is set: a
+            :class:`jlgcn.nn.JLGCN`, or a module that maps features and a graph to logits.
+        data (NodeData): features, given graph, labels and split.
+        config (TrainConfig): optimisation hyperparameters.
+        seed (int): random seed.
+        x (Tensor, SparseFeatures or None, default None): features in place of `data.x`; sparse ones
+            for baselines only.
+        graph (Graph or None, default None): graph in place of the given one.
+        trace_test (bool, default False): evaluate the test nodes after every epoch, as the paper's
+            authors do. The best test epoch is reported separately; selection never uses it.
+        options (RunOptions or None, default None): device, checkpoints, determinism, progress bar.
 
-    Cost: a forward and backward pass and one further forward pass an epoch.
+    Returns:
+        The network with the selected parameters, and the result.
+
+    Cost: per epoch, a forward and backward pass and a forward pass for validation.
+
+    Example:
+        >>> data = NodeData("path", torch.eye(3), torch.tensor([0, 0, 1]),
+        ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([0, 2]),
+        ...     torch.tensor([1]), torch.tensor([1]), sha256="")
+        >>> config = TrainConfig(epochs=2)
+        >>> model, result = fit_nodes(lambda: JLGCN(3, 4, 2), data, config=config, seed=0)
+        >>> len(result.history)
+        2
     """
     options = RunOptions() if options is None else options
     data = data.to(options.device)
@@ -94,7 +113,7 @@ def fit_nodes(
         model = make_model().to(options.device)
         if isinstance(model, JLGCN) and not isinstance(x, Tensor):
             raise ValueError(
-                "JLGCN takes features as a tensor, but x is sparse; pass it dense: "
+                "JLGCN needs features as a dense tensor, but x is sparse; pass "
                 "torch.from_numpy(x.to_scipy().toarray())"
             )
         optimizer = torch.optim.Adam(
@@ -128,17 +147,17 @@ def fit_nodes(
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The rows of this process: all of them, where it is alone.
+    """The shard of rows of this process; all rows in a single process.
 
     Attributes:
         x: features, (n, in_channels).
         graph: given graph, of n rows.
         y: classes, (n,).
-        train: training nodes among them.
-        val: validation nodes among them.
-        test: test nodes among them.
-        counts: of training, validation and test nodes, over all processes.
-        seed: of the run, where processes share it; None where this one is alone.
+        train: training nodes of the shard.
+        val: its validation nodes.
+        test: its test nodes.
+        counts: numbers of training, validation and test nodes over all processes.
+        seed: seed of the run; None in a single process.
     """
 
     x: Tensor | SparseFeatures
@@ -159,7 +178,7 @@ class _Part:
         graph: Graph,
         seed: int,
     ) -> _Part:
-        """Return the part of this process, for whose sake the network is changed if need be."""
+        """Return the shard of this process; with several, distribute the network."""
         nodes = {name: getattr(data, name) for name in ("train", "val", "test")}
         counts = {name: len(index) for name, index in nodes.items()}
         if process_group()[1] == 1:
@@ -167,7 +186,7 @@ class _Part:
         from jlgcn.distributed import ShardedSparseGraph, distribute
 
         assert isinstance(graph, SparseGraph)
-        assert isinstance(x, Tensor)  # baselines, which take others, are not shared
+        assert isinstance(x, Tensor)  # sparse features are for baselines, which are not distributed
         shards = distribute(model, data.num_nodes)
         own = shards.own
         nodes = {
@@ -178,10 +197,11 @@ class _Part:
         return cls(x[own], given, data.y[own], **nodes, counts=counts, seed=seed)
 
     def draw(self, epoch: int) -> torch.Generator | None:
-        """Return where an epoch's random directions are drawn from: None for PyTorch's own state.
+        """Seed an epoch, and return the generator of its Hutchinson probes.
 
-        Processes need the same directions, and dropout that differs. Both follow from the epoch, so
-        that a checkpoint of the first process is enough for all to go on.
+        None, the default generator, in a single process. Several processes need the same probes but
+        different dropout; both are functions of the epoch, so that all can resume from the
+        checkpoint of the first.
         """
         if self.seed is None:
             return None
@@ -190,7 +210,7 @@ class _Part:
         return torch.Generator(self.y.device).manual_seed(self.seed * 1_000_003 + epoch)
 
     def mean(self, terms: Tensor, name: str) -> Tensor:
-        """Return the sum of this process's terms, divided by the number of terms of all."""
+        """Return the contribution of this process to the mean over all processes."""
         return terms.sum() / self.counts[name]
 
     def accuracy(self, logits: Tensor, nodes: Tensor) -> float:
@@ -201,7 +221,7 @@ class _Part:
 
 
 def _calibrate(model: nn.Module, part: _Part) -> None:
-    """Scale metrics that start at the median, by the dropout that the first epoch will draw."""
+    """Calibrate median metrics under the dropout mask of the first epoch."""
     if isinstance(model, JLGCN) and not all(learner.is_calibrated for learner in model.learners):
         assert isinstance(part.x, Tensor)
         with torch.random.fork_rng(devices=[part.x.device] if part.x.is_cuda else []):
@@ -228,7 +248,7 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
 
 
 def _validate(run: Run, part: _Part, trace_test: bool) -> dict[str, float]:
-    """Measure the epoch on validation nodes."""
+    """Return the validation metrics of an epoch."""
     logits, test_logits = _evaluate(run.model, part)
     loss = part.mean(cross_entropy(logits, part.y[part.val], reduction="none"), "val")
     row = {
@@ -242,10 +262,10 @@ def _validate(run: Run, part: _Part, trace_test: bool) -> dict[str, float]:
 
 @torch.no_grad()
 def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
-    """Return the logits of validation and of test nodes, the latter not always looked at.
+    """Return the logits of validation and test nodes.
 
-    Always of both, because a kernel's last bit depends on how many rows it is asked for, and
-    whether test nodes are traced must not change which epoch is selected.
+    Always both: the last bit of a product depends on its number of rows, and `trace_test` must not
+    change which epoch is selected.
     """
     model.eval()
     logits, _ = _logits(model, part, torch.cat([part.val, part.test]))
@@ -253,7 +273,7 @@ def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
 
 
 def _logits(model: nn.Module, part: _Part, nodes: Tensor) -> tuple[Tensor, JLGCNOutput | None]:
-    """Return the logits of some nodes; of a JLGCN, which computes no others, its output too."""
+    """Return the logits of some nodes, and the output of a JLGCN, which computes these only."""
     if isinstance(model, JLGCN):
         output: JLGCNOutput = model(part.x, part.graph, nodes)
         return output.logits, output
