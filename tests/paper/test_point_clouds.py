@@ -143,13 +143,13 @@ def one_huge_chunk(file: h5py.File, other: Path) -> None:
     [
         (link_out, r"'data' is a link \(ExternalLink\); write the array itself"),
         (link_within, r"'data' is a link \(SoftLink\); write the array itself"),
-        (store_outside, "'data' is an external dataset, whose numbers are in other files"),
-        (gather, "'data' is a virtual dataset, whose numbers are in other files"),
+        (store_outside, "'data' is an external dataset, stored in other files"),
+        (gather, "'data' is a virtual dataset, stored in other files"),
         (nothing, "'data' is not there"),
         (group, "'data' must be a dataset, but it is a Group"),
         (words, "points must be numbers and labels whole numbers, but 'data' is object"),
-        (unpack_twice, r"packed by the HDF5 filters \[1, 1\], but gzip or lzf, .* each once"),
-        (pack_too_much, "a chunk of /data has 1,920 bytes by its shape, and unpacks to more"),
+        (unpack_twice, r"has the HDF5 filters \[1, 1\], but only gzip or lzf, .* each once"),
+        (pack_too_much, "a chunk of /data has 1,920 bytes by its shape, but unpacks to more"),
         (one_huge_chunk, "says that it holds 1,610,612,"),
     ],
 )

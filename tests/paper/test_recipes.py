@@ -230,7 +230,7 @@ def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
     run_seed(experiment, 0, **place)
     (result,) = tmp_path.rglob("result.json")
     result.unlink()
-    with pytest.raises(FileExistsError, match="add --resume to go on from them"):
+    with pytest.raises(FileExistsError, match="add --resume to resume from them"):
         run_seed(experiment, 0, **place)
     assert run_seed(experiment, 0, resume=True, **place)["best_epoch"] == 0
 

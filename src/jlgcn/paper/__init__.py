@@ -1,4 +1,4 @@
-"""The publication as a product: its tables and figures, its data, its rivals, its records."""
+"""Reproduction of the paper: recipes of its tables and figures, data sets, baselines, records."""
 
 from jlgcn.paper.citation import load_planetoid
 from jlgcn.paper.cloud_experiment import CloudExperiment

@@ -1,4 +1,4 @@
-"""Citation networks: Cora, Citeseer and Pubmed in the split of Yang et al. (2016)."""
+"""Citation networks Cora, Citeseer and Pubmed, in the Planetoid split of Yang et al. (2016)."""
 
 from __future__ import annotations
 
@@ -56,16 +56,20 @@ def load_planetoid(
     *,
     download: bool = False,
 ) -> NodeData:
-    """Read a citation network with its public split.
+    """Read a citation network with its public (Planetoid) split.
 
-    Every file is compared with its published hash and read without running anything in it. Edges
-    are undirected, without the self-loops and repetitions of the raw files. Fifteen nodes of
-    Citeseer have neither features nor a class; they stay, with class -1.
+    Every file is verified against its published SHA-256, and its pickle is read without executing
+    code. Edges are undirected; self-loops and duplicates of the raw files are removed. Fifteen
+    nodes of Citeseer have neither features nor a class; they are kept, with class -1.
 
     Args:
-        name: "cora", "citeseer" or "pubmed".
-        root: folder that has ``planetoid/``; None for JLGCN_DATA.
-        download: fetch files that are not there.
+        name ("cora", "citeseer" or "pubmed"): data set.
+        root (path or None, default None): folder that contains ``planetoid/``; None for the
+            environment variable JLGCN_DATA.
+        download (bool, default False): download missing files.
+
+    Returns:
+        Features (bag of words), classes, edges and split, on the CPU.
     """
     names = sorted({file.split(".")[1] for file in SHA256})
     if name not in names:
@@ -81,7 +85,7 @@ def load_planetoid(
     test = np.array([int(line) for line in content["test.index"].split()])
     y_train, y_test, y_all = (read_numbers(content[part]) for part in ("y", "ty", "ally"))
     x_test, x_all = (read_numbers(content[part]).toarray() for part in ("tx", "allx"))
-    # Rows of tx come in the order of test.index, which has gaps where nodes have no features.
+    # Rows of tx are in the order of test.index, which has gaps at nodes without features.
     num_nodes = test.max() + 1
     x = np.zeros((num_nodes, x_all.shape[1]), dtype=np.float32)
     one_hot = np.zeros((num_nodes, y_all.shape[1]), dtype=np.int64)
@@ -105,10 +109,10 @@ def load_planetoid(
 
 
 def subsample(data: NodeData, num_others: int) -> NodeData:
-    """Keep the nodes of the split and the first `num_others` others, as the paper's authors do.
+    """Keep the nodes of the split and the first `num_others` of the others.
 
-    The paper "sub-samples 10,000 nodes" of Pubmed; its code keeps the 1,560 nodes of the split and
-    the first 10,000 others.
+    The paper "sub-samples 10,000 nodes" of Pubmed; the code of its authors keeps the 1,560 nodes of
+    the split and the first 10,000 others.
     """
     in_split = torch.zeros_like(data.y, dtype=torch.bool)
     in_split[torch.cat([data.train, data.val, data.test])] = True
@@ -120,7 +124,7 @@ def subsample(data: NodeData, num_others: int) -> NodeData:
 def normalize_rows(
     x: Tensor,  # (N, K)
 ) -> Tensor:  # (N, K)
-    """Scale every row to length 1, as the paper does; rows of zeros stay.
+    """Scale every row to unit L2 norm, as the paper does; zero rows are kept.
 
     Example:
         >>> normalize_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))

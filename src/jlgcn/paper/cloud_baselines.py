@@ -1,4 +1,4 @@
-"""The networks that JLGCN is compared with on point clouds."""
+"""Baselines for point clouds: GCN on a fixed kNN graph, PointNet, DGCNN."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput
 
 
 class KnnGCN(nn.Module):
-    """The paper's baseline: its network for clouds on a fixed graph of nearest neighbours.
+    """The paper's baseline: its network for clouds on a fixed k-nearest-neighbour graph.
 
-    Everything but the graph is as in :class:`GraphLevelJLGCN`, so what differs in accuracy
-    comes from learning it.
+    Identical to :class:`GraphLevelJLGCN` except for the graph, so that the comparison isolates
+    graph learning.
 
     Args:
-        in_channels: features of a point.
-        out_channels: classes.
-        hidden_channels: features after every layer.
-        head_channels: widths of the head before the classes.
-        num_neighbors: neighbours of a point, 20 in the paper.
+        in_channels (int ≥ 1): features of a point.
+        out_channels (int ≥ 1): classes.
+        hidden_channels (sequence of int): output features of every layer.
+        head_channels (sequence of int): hidden widths of the head.
+        num_neighbors (int ≥ 1, default 20): neighbours of a point, as in the paper.
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
-    Cost: one sort of B·N² distances, and a product of B·N² weights a layer.
+    Cost: one top-k of B·N² distances, and per layer a product with B·N² weights.
 
     Example:
         >>> KnnGCN(3, 10, (16, 32)).eval()(torch.randn(4, 50, 3)).logits.shape
@@ -51,26 +51,26 @@ class KnnGCN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> GraphLevelOutput:
-        """Return logits, and the features and graphs of every layer."""
+        """Compute logits, and the features and graphs of every layer."""
         output: GraphLevelOutput = self.network(x, neighbor_graph(x, self.num_neighbors))
         return output
 
 
 class PointNet(nn.Module):
-    """PointNet: every point by itself, then the maximum.
+    """PointNet: a shared MLP on points, and max pooling.
 
     `PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation
-    <https://arxiv.org/abs/1612.00593>`_, with its two learned transforms, whose deviation from
-    rotations :meth:`regularizer` returns.
+    <https://arxiv.org/abs/1612.00593>`_, with its input and feature transforms (T-nets);
+    :meth:`regularizer` is its orthogonality penalty.
 
     Args:
-        in_channels: features of a point.
-        out_channels: classes.
-        dropout: share of the head's last hidden layer that is set to 0 in training.
+        in_channels (int ≥ 1): features of a point.
+        out_channels (int ≥ 1): classes.
+        dropout (float in [0, 1], default 0.3): dropout probability of the head's last hidden layer.
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
-    Cost: 2·B·N·430,000 FLOP, linear in the points.
+    Cost: 2·B·N·430,000 FLOP, linear in the number of points.
 
     Example:
         >>> PointNet(3, 10).eval()(torch.randn(4, 50, 3)).logits.shape
@@ -88,7 +88,7 @@ class PointNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> GraphLevelOutput:
-        """Return logits, and the features before and after the transforms."""
+        """Compute logits, and the input and feature transform of each cloud."""
         turned = x @ self.input_transform(x)
         hidden = _each(self.before, turned)
         transform = self.feature_transform(hidden)
@@ -96,29 +96,29 @@ class PointNet(nn.Module):
         return GraphLevelOutput(self.head(pooled), pooled, [x, transform], [], [])
 
     def regularizer(self, output: GraphLevelOutput) -> Tensor:  # (B,)
-        """Return how far each cloud's feature transform T is from a rotation, ‖I - T Tᵀ‖²."""
+        """Return the orthogonality penalty ‖I - T Tᵀ‖² of each cloud's feature transform T."""
         transform = output.features[1]
         eye = torch.eye(transform.shape[-1], dtype=transform.dtype, device=transform.device)
         return (eye - transform @ transform.mT).square().sum((-2, -1))
 
 
 class DGCNN(nn.Module):
-    r"""DGCNN: convolutions of differences along edges, to nearest neighbours found in every layer.
+    r"""DGCNN: edge convolutions on kNN graphs that are recomputed in every layer.
 
     `Dynamic Graph CNN for Learning on Point Clouds <https://arxiv.org/abs/1801.07829>`_:
 
     .. math:: f_i' = \max_{j \in N(i)} \mathrm{LeakyReLU}(W_1 (f_j - f_i) + W_2 f_i)
 
     Args:
-        in_channels: features of a point.
-        out_channels: classes.
-        hidden_channels: features after every layer.
-        num_neighbors: neighbours of a point.
-        dropout: share of every hidden layer of the head that is set to 0 in training.
+        in_channels (int ≥ 1): features of a point.
+        out_channels (int ≥ 1): classes.
+        hidden_channels (sequence of int): output features of every layer.
+        num_neighbors (int ≥ 1, default 20): neighbours of a point.
+        dropout (float in [0, 1], default 0.5): dropout probability of the head's hidden layers.
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
-    Cost: a sort of B·N² distances, and B·N·num_neighbors·channels comparisons, a layer.
+    Cost: per layer, a top-k of B·N² distances, and B·N·num_neighbors·channels comparisons.
 
     Example:
         >>> DGCNN(3, 10, (16, 32), num_neighbors=5).eval()(torch.randn(4, 50, 3)).logits.shape
@@ -145,7 +145,7 @@ class DGCNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> GraphLevelOutput:
-        """Return logits, and the features of every layer."""
+        """Compute logits, and the features of every layer."""
         features = [x]
         for conv in self.convs:
             features.append(conv(features[-1], neighbors(features[-1], self.num_neighbors)))
@@ -155,16 +155,16 @@ class DGCNN(nn.Module):
 
 
 class EdgeConv(nn.Module):
-    """One layer of :class:`DGCNN`.
+    """Edge convolution, the layer of :class:`DGCNN`.
 
     Args:
-        in_channels: features before.
-        out_channels: features after.
+        in_channels (int ≥ 1): input features.
+        out_channels (int ≥ 1): output features.
 
     Shapes: x (B, N, in_channels) and neighbours (B, N, k) to (B, N, out_channels).
 
-    Cost: 4·B·N·in_channels·out_channels + 2·B·N²·out_channels FLOP; no memory of the size of the
-    edges' features, B·N·k·out_channels, is kept for the way back.
+    Cost: 4·B·N·in_channels·out_channels + 2·B·N²·out_channels FLOP; edge features,
+    B·N·k·out_channels, are not stored for the backward pass.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -175,11 +175,11 @@ class EdgeConv(nn.Module):
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """Return new features."""
-        # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes before they meet in edges.
+        # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes instead of edges.
         other = self.difference(x)
         own = self.own(x) - other
-        # What follows keeps or reverses the order of a node's edges, channel by channel, so the
-        # edge with the largest result is known before it, and is the only one to compute.
+        # Normalisation and activation are monotone in each channel, so the edge with the largest
+        # result is known before, and only this edge is computed.
         with torch.no_grad():
             neighbor = _largest(other * torch.where(self.norm.weight < 0, -1, 1), index)
         edges = (own + other.gather(-2, neighbor)).flatten(0, 1)
@@ -202,7 +202,7 @@ def _moments(
     num_neighbors = index.shape[-1]
     total = (num_neighbors * own + incoming * other).sum((0, 1))
     mean, num_edges = norm.mean_of_all(total, index.numel())
-    # The square of a sum, taken apart; both parts near 0, for the sake of digits.
+    # Σ (own + other)², expanded; both terms are centred against cancellation.
     centre = other.detach().mean((0, 1))
     own, other = own - (mean - centre), other - centre
     parts = num_neighbors * own.square() + 2 * own * (adjacency @ other) + incoming * other.square()
@@ -215,7 +215,7 @@ def neighbors(
     x: Tensor,  # (B, N, C)
     num_neighbors: int,
 ) -> Tensor:  # (B, N, k), int64
-    """Return the nearest nodes of every node, itself among them, within each graph of a batch.
+    """Return the nearest neighbours of every node, including itself, within each graph of a batch.
 
     Example:
         >>> neighbors(torch.tensor([[[0.0], [1.0], [5.0]]]), 2)
@@ -234,9 +234,9 @@ def neighbor_graph(
     x: Tensor,  # (B, N, C)
     num_neighbors: int,
 ) -> DenseGraph:  # (B, N, N)
-    """Return the normalised graph that joins every node with its nearest and with itself.
+    """Return the normalised, symmetric k-nearest-neighbour graph with self-loops.
 
-    Two nodes are joined, with weight 1, if either is among the nearest of the other.
+    An edge, of weight 1, joins two nodes if either is among the nearest of the other.
 
     Example:
         >>> neighbor_graph(torch.tensor([[[0.0], [1.0], [5.0], [6.0]]]), 1).to_dense()
@@ -254,7 +254,7 @@ def neighbor_graph(
 
 
 class _Transform(nn.Module):
-    """A matrix for each cloud, the identity at first."""
+    """Transform network (T-net): a matrix for each cloud, initialised as the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ def _shared(*widths: int) -> nn.Module:
 
 
 def _each(layers: nn.Module, x: Tensor) -> Tensor:
-    """Apply layers to every point by itself."""
+    """Apply layers to every point."""
     flat: Tensor = layers(x.flatten(0, -2))
     return flat.view(*x.shape[:-1], -1)
 
@@ -293,10 +293,10 @@ def _largest(
     x: Tensor,  # (B, N, C)
     index: Tensor,  # (B, N, k)
 ) -> Tensor:  # (B, N, C), int64
-    """Return which of its neighbours is a node's largest, in each channel."""
+    """Return the neighbour with the largest value of each node, per channel."""
     found = []
-    # One graph, and one neighbour of each node, at a time: that much a cache can hold. PyTorch's
-    # argmax over all at once takes several times as long on a CPU.
+    # Graph by graph and neighbour by neighbour, which fits into the cache: on a CPU several times
+    # as fast as argmax over all neighbours.
     for rows, neighbor in zip(x, index, strict=True):
         largest = rows[neighbor[:, 0]]
         place = torch.zeros(largest.shape, dtype=torch.int16, device=x.device)

@@ -1,4 +1,4 @@
-"""Experiments on point clouds: whole graphs, and none of them given."""
+"""Experiments on point clouds: graph classification without a given graph."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from jlgcn.paper.experiment import Experiment, Fitted, Where, round_digits
 from jlgcn.paper.point_clouds import load_clouds
 from jlgcn.training import CloudData, CloudTrainConfig, fit_graphs
 
-#: Shares of the points that are missing in the paper's robustness figure.
+#: Fractions of missing points in the paper's robustness figure.
 POINTS_MISSING = (0.0, 0.25, 0.5, 0.75, 0.9)
 
 
 @dataclass(frozen=True)
 class CloudExperiment(Experiment):
-    """A network for point clouds, and how to train it.
+    """Configuration of an experiment on point clouds.
 
     Attributes:
-        dataset: folder of the clouds, below the root of the data.
-        model: the paper's network, or a baseline, to which nothing below applies but
-            `num_neighbors` and `train`.
-        rank: rank of every metric; None for that of its input.
-        metric_init: how metrics begin.
-        median_distance: median squared distance with which "median" begins.
-        num_neighbors: neighbours of a point for kNN-GCN and DGCNN.
-        keep_clouds: keep one point's weights of so many test clouds, for a picture.
-        train: how to train.
+        dataset (str): folder of the clouds, relative to the root of the data.
+        model ("jlgcn", "knn-gcn", "pointnet" or "dgcnn"): network; of the fields below, baselines
+            use `num_neighbors` and `train` only.
+        rank (int ≥ 1 or None): rank of every metric; None for full rank.
+        metric_init ("median", "random" or "identity"): initialisation of the metrics.
+        median_distance (float > 0): median squared distance after calibration with "median".
+        num_neighbors (int ≥ 1): neighbours of a point for kNN-GCN and DGCNN.
+        keep_clouds (int ≥ 0): number of test clouds whose learned edge weights are recorded, for a
+            figure.
+        train (CloudTrainConfig): optimisation hyperparameters.
     """
 
     task: ClassVar[str] = "clouds"
@@ -48,11 +49,11 @@ class CloudExperiment(Experiment):
     train: CloudTrainConfig = field(default_factory=CloudTrainConfig)
 
     def configuration(self) -> dict[str, Any]:
-        """Return all fields as plain values, and what is classified."""
+        """Return all fields as plain values, with the task."""
         return {"task": self.task} | super().configuration()
 
     def fit(self, seed: int, where: Where, data: CloudData | None = None) -> Fitted:
-        """Train on the clouds of a folder."""
+        """Train and evaluate on a data set of point clouds."""
         clouds = load_clouds(self.dataset, where.root) if data is None else data
         model, result = fit_graphs(
             lambda: make_model(self, clouds.num_classes),
@@ -62,7 +63,7 @@ class CloudExperiment(Experiment):
             points_missing=POINTS_MISSING,
             options=where.options,
         )
-        # The confusion of every seed would make records hard to read; a file beside them holds it.
+        # In a file of its own: the confusion matrix of every seed would make records hard to read.
         confusion = result.measured.pop("confusion")
         names = clouds.class_names or tuple(str(i) for i in range(clouds.num_classes))
         files: dict[str, Any] = {"confusion": {"classes": list(names), "counts": confusion}}
@@ -83,9 +84,9 @@ def point_weights(
     titles: Sequence[str],
     num_neighbors: int,
 ) -> list[dict[str, Any]]:
-    """Return clouds, and the weights of the edges of one point of each: the highest one.
+    """Return clouds, and for the highest point of each its edge weights in the graph of each layer.
 
-    Four digits of each; "layers" has a row of the graph that each layer convolves with.
+    Numbers are rounded to four digits.
     """
     model.eval()
     rows = []
@@ -107,7 +108,7 @@ def point_weights(
 
 
 def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:
-    """Return the network of an experiment, drawn from the current random state."""
+    """Return the initialised network of an experiment."""
     if experiment.model == "jlgcn":
         options = replace(
             PRESETS["paper"],

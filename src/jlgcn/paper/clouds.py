@@ -1,4 +1,4 @@
-"""The paper's table and figure on point clouds: ModelNet40, and the same on smaller sets."""
+"""Point cloud table and figure of the paper: ModelNet40, and the same on smaller data sets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jlgcn.paper.cloud_experiment import CloudExperiment
 from jlgcn.paper.recipe import METRICS, MISSING, Recipe, Variant
 from jlgcn.training import CloudTrainConfig
 
-#: One budget for all networks on the smaller sets. The rate is halved less often than in the
-#: paper's 400 epochs, for there are fewer of them to learn in.
+#: One budget for all networks on the smaller data sets. The learning rate is halved every 5 of 20
+#: epochs, where the paper halves it every 40 of 400.
 BUDGET = CloudTrainConfig(epochs=20, num_points=256, lr_step=5)
 
 _COLUMNS = (
@@ -19,7 +19,7 @@ _COLUMNS = (
     ("0.9 missing", f"{MISSING} 0.9"),
 )
 
-#: Overall accuracies of the paper's table, in percent.
+#: Published overall accuracies, in percent.
 _PUBLISHED = {"jlgcn": 90.8, "knn-gcn": 88.7, "pointnet": 89.2, "dgcnn": 92.9}
 
 _LEFT_OPEN = (
@@ -35,7 +35,7 @@ _LEFT_OPEN = (
 
 
 def modelnet40() -> Recipe[CloudExperiment]:
-    """Return the paper's table, for those who have ModelNet40."""
+    """Return the table of the paper, on ModelNet40."""
     return Recipe(
         name="clouds/modelnet40",
         place="Point cloud table, ModelNet40",
@@ -49,7 +49,7 @@ def modelnet40() -> Recipe[CloudExperiment]:
 
 
 def modelnet10() -> Recipe[CloudExperiment]:
-    """Return the same networks on ModelNet10 as voxels."""
+    """Return the same networks on voxelised ModelNet10."""
     return _smaller("modelnet10", "3,979 clouds of 10 classes", "modelnet10_voxel_hdf5_1024")
 
 
@@ -74,7 +74,7 @@ def _variants(
 ) -> tuple[Variant[CloudExperiment], ...]:
     plain = CloudExperiment(dataset=dataset, train=train)
     experiments = {
-        # A wider graph than the default loses less when points are missing (docs/decisions.md).
+        # A denser graph than the default is more robust to missing points (docs/decisions.md).
         "jlgcn": replace(plain, median_distance=0.1, train=replace(train, regularizer_weight=0.01)),
         "knn-gcn": replace(plain, model="knn-gcn"),
         "pointnet": replace(

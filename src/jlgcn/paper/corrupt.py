@@ -1,4 +1,4 @@
-"""Data with something missing: fewer edges, fewer labels, by seed."""
+"""Corruption of data for robustness experiments: random removal of edges and labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def drop_edges(
     *,
     seed: int,
 ) -> Tensor:  # (2, E')
-    """Remove a share of the undirected edges, both directions of each.
+    """Remove a random fraction of the undirected edges.
 
-    The paper's authors drop entries of the matrix, each direction by itself, which leaves a
-    directed graph; a learned graph is symmetric, so here both go.
+    The authors of the paper drop entries of the adjacency matrix, which leaves a directed graph;
+    here both directions of an edge are removed.
 
     Args:
-        edge_index: edges, both directions listed.
-        fraction: share to remove, from 0 to 1.
-        seed: which ones.
+        edge_index (Tensor): edges, in both directions.
+        fraction (float in [0, 1]): fraction to remove.
+        seed (int): random seed; the same edges are removed on every device.
 
     Example:
         >>> drop_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 0.5, seed=0).shape
@@ -48,13 +48,15 @@ def drop_labels(
     *,
     seed: int,
 ) -> Tensor:  # (T',)
-    """Remove a share of the training labels, the same share of each class; one of each stays.
+    """Remove a random fraction of the training labels, stratified by class.
+
+    At least one label of each class remains.
 
     Args:
-        train: training nodes.
-        y: classes of all nodes.
-        fraction: share to remove, from 0 to 1.
-        seed: which ones.
+        train (Tensor): training nodes.
+        y (Tensor): classes of all nodes.
+        fraction (float in [0, 1]): fraction to remove.
+        seed (int): random seed; the same labels are removed on every device.
 
     Example:
         >>> drop_labels(torch.arange(4), torch.tensor([0, 0, 1, 1]), 0.5, seed=0).shape
@@ -71,13 +73,13 @@ def drop_labels(
 
 
 def corrupt(data: NodeData, *, edges_missing: float, labels_missing: float, seed: int) -> NodeData:
-    """Return the data without a share of their edges and of their training labels.
+    """Remove random edges and training labels.
 
     Args:
-        data: nodes, edges and split.
-        edges_missing: share of the undirected edges to remove, see :func:`drop_edges`.
-        labels_missing: share of the training labels to remove, see :func:`drop_labels`.
-        seed: which ones.
+        data (NodeData): the data.
+        edges_missing (float in [0, 1]): fraction of edges to remove, see :func:`drop_edges`.
+        labels_missing (float in [0, 1]): fraction of labels to remove, see :func:`drop_labels`.
+        seed (int): random seed.
     """
     if edges_missing > 0:
         data = replace(data, edge_index=drop_edges(data.edge_index, edges_missing, seed=seed))
@@ -87,10 +89,12 @@ def corrupt(data: NodeData, *, edges_missing: float, labels_missing: float, seed
 
 
 def _permutation(size: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """Draw a permutation on the CPU, so that a seed removes the same on every device."""
+    """Draw a permutation on the CPU, so that it is the same for every device."""
     return torch.randperm(size, generator=generator, device="cpu").to(device)
 
 
 def _check_fraction(fraction: float) -> None:
     if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must be between 0 and 1, but it is {fraction}")
+        raise ValueError(
+            f"fraction must be between 0 and 1, but it is {fraction}; 0.5 removes half"
+        )

@@ -1,4 +1,4 @@
-"""What every experiment is: a configuration that can be run, seed by seed."""
+"""Experiments: configurations that are run once per seed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ Protocol = Literal["honest", "authors"]
 
 @dataclass(frozen=True)
 class Where:
-    """Where a run finds its data, what it is called, and how it is carried out.
+    """Environment of a run: data, output, execution.
 
     Attributes:
-        root: folder of the data; None for JLGCN_DATA.
-        download: fetch data files that are not there.
-        options: device, checkpoints, progress bar.
-        out: folder of runs, where readings of test labels are counted; None where none may be read.
-        recipe: the recipe that is run.
-        variant: which of its variants.
+        root (Path or None): folder of the data; None for the environment variable JLGCN_DATA.
+        download (bool): download missing data files.
+        options (RunOptions): device, checkpoints, progress bar.
+        out (Path or None): folder of runs, where accesses to test labels are counted; None forbids
+            access.
+        recipe (str): name of the recipe.
+        variant (str): name of its variant.
     """
 
     root: Path | None = None
@@ -46,12 +47,12 @@ class Where:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What came of a run.
+    """Outcome of a run.
 
     Attributes:
-        result: accuracies, time, memory.
-        data_sha256: hash of the data.
-        files: further results, by name, which are kept as JSON beside the result.
+        result (FitResult): accuracies, time, memory.
+        data_sha256 (str): hash of the data.
+        files (dict): further results by name, each written to a JSON file next to the result.
     """
 
     result: FitResult
@@ -61,37 +62,32 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """Everything the result of a run depends on, beside its seed."""
+    """Configuration of an experiment: with a seed, it determines the result."""
 
-    #: What is classified.
+    #: "nodes" or "clouds".
     task: ClassVar[str]
 
     @abstractmethod
     def fit(self, seed: int, where: Where, data: Any = None) -> Fitted:  # noqa: ANN401
-        """Train and measure, on the experiment's own data or on `data`."""
+        """Train and evaluate on the data set of the experiment, or on `data`."""
 
     def configuration(self) -> dict[str, Any]:
         """Return all fields as plain values."""
         return dataclasses.asdict(self)
-
-    @property
-    def config_of_training(self) -> Any:  # noqa: ANN401
-        """The dataclass that says how to train, whose fields can be set too."""
-        return self.train  # type: ignore[attr-defined]
 
 
 E = TypeVar("E", bound=Experiment)
 
 
 def with_settings(experiment: E, settings: dict[str, str]) -> E:
-    """Return an experiment with some fields, or fields of its training, set from text.
+    """Override fields of an experiment, or of its training configuration, by parsed text.
 
     Example:
         >>> from jlgcn.paper import NodeExperiment
         >>> with_settings(NodeExperiment(), {"epochs": "3"}).train.epochs
         3
     """
-    config = experiment.config_of_training
+    config: Any = experiment.train  # type: ignore[attr-defined]
     own = {f.name for f in dataclasses.fields(experiment)} - {"train"}
     training = {f.name for f in dataclasses.fields(config)}
     for name, text in settings.items():
@@ -121,24 +117,26 @@ def run_seed(
     resume: bool = False,
     options: RunOptions | None = None,
 ) -> dict[str, Any]:
-    """Run one seed of an experiment and return its result.
+    """Run one seed of an experiment and return its result, or the existing one if it is finished.
 
-    A finished one is not run again, in whichever recipe it was: tables share experiments. Of
-    several processes that run it together, the first writes and returns the result; the others
-    return nothing.
+    Recipes share experiments, so finished runs of all recipes count. In distributed training, the
+    first process writes and returns the result; the others return an empty dict.
 
     Args:
-        experiment: what to run.
-        seed: of everything random.
-        recipe: the recipe it belongs to.
-        variant: which of the recipe's variants it is.
-        out: folder of runs; this one is in ``<recipe>/<configuration>/seed-<n>`` below it.
-        root: folder of the data; None for JLGCN_DATA.
-        data: what to run on in place of the experiment's own data.
-        download: fetch data files that are not there.
-        resume: go on from the checkpoint of an interrupted run, instead of refusing.
-        options: device, time between checkpoints, progress bar; folder and label follow from the
-            others.
+        experiment (Experiment): configuration to run.
+        seed (int): random seed.
+        recipe (str): name of its recipe.
+        variant (str): name of its variant.
+        out (Path): folder of runs; this one is written to ``<recipe>/<configuration>/seed-<n>``.
+        root (Path or None, default None): folder of the data; None for JLGCN_DATA.
+        data (NodeData, CloudData or None, default None): replaces the experiment's data set.
+        download (bool, default False): download missing data files.
+        resume (bool, default False): resume an interrupted run from its checkpoint; False raises
+            FileExistsError if there is one.
+        options (RunOptions or None, default None): device, checkpoint interval, progress bar;
+            folder and label are set here.
+
+    Cost: one training run.
     """
     configuration = experiment.configuration()
     place = Path(config_hash(configuration)) / f"seed-{seed}"
@@ -151,8 +149,8 @@ def run_seed(
     is_first = process_group()[0] == 0
     if checkpoints.exists() and not resume and is_first:
         raise FileExistsError(
-            f"{folder} has checkpoints of an interrupted run; add --resume to go on from them, or "
-            "delete the folder to begin anew"
+            f"{folder} has checkpoints of an interrupted run; add --resume to resume from them, or "
+            "delete the folder to start again"
         )
     options = replace(
         RunOptions() if options is None else options,
@@ -163,7 +161,7 @@ def run_seed(
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}
-    folder.mkdir(parents=True, exist_ok=True)  # what needs no checkpoints has not made it
+    folder.mkdir(parents=True, exist_ok=True)  # absent after a run without checkpoints
     for name, content in fitted.files.items():
         write_file(folder / f"{name}.json", json.dumps(content) + "\n")
     return write_result(
@@ -186,7 +184,7 @@ def round_digits(
 
 
 def _parse(owner: type, name: str, text: str) -> Any:  # noqa: ANN401
-    """Read a value of the type that a field of a dataclass has."""
+    """Parse a value of the type of a dataclass field."""
     annotation = typing.get_type_hints(owner)[name]
     kinds = typing.get_args(annotation) if typing.get_origin(annotation) is not Literal else ()
     kinds = kinds or (annotation,)

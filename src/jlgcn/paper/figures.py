@@ -1,4 +1,4 @@
-"""Figures of the records: accuracies, robustness curves, learned graphs, learning curves."""
+"""Figures of the records: accuracies, robustness, learned graphs, learning curves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLORS = {"jlgcn": "#1f5fa8", "gcn": "#d97706", "gat": "#2f855a"}
 _OTHERS = ("#1f5fa8", "#d97706", "#2f855a", "#7b3fa0")
 _GRAY = "#555555"
 
-#: The same file from the same records: no date, and no random names within.
+#: Reproducible files: a fixed salt for ids, and no date.
 _STYLE = {"svg.hashsalt": "jlgcn", "font.size": 10, "axes.spines.top": False}
 _STYLE |= {"axes.spines.right": False, "legend.frameon": False, "svg.fonttype": "path"}
 
@@ -31,12 +31,12 @@ _STYLE |= {"axes.spines.right": False, "legend.frameon": False, "svg.fonttype": 
 def draw_all(
     rows: Sequence[Row], results: Path, recipes: Mapping[str, Recipe[Any]] = RECIPES
 ) -> dict[str, Figure]:
-    """Return every figure that the records have something for, by name.
+    """Return all figures of recipes with records, by name.
 
     Args:
-        rows: rows of :func:`jlgcn.paper.summarize`.
-        results: folder of the records, for curves and graphs.
-        recipes: tables and figures to look for, by name.
+        rows: rows of :func:`jlgcn.paper.summary.summarize`.
+        results: folder of records, for curves and graphs.
+        recipes: recipes by name.
     """
     figures = {}
     with _style():
@@ -44,7 +44,7 @@ def draw_all(
             name = recipe.name.replace("/", "-")
             own = [row for row in rows if row["recipe"] == recipe.name]
             kind = recipe.name.split("/")[0]
-            if kind != "figures":  # which keep pictures, not accuracies
+            if kind != "figures":  # they record graphs, not accuracies
                 figures[name] = (robustness if kind == "robustness" else accuracies)(recipe, own)
             is_clouds = recipe.name.startswith("clouds/")
             if is_clouds:
@@ -65,14 +65,14 @@ def draw_all(
 
 
 def save(figure: Figure, file: IO[bytes], form: str) -> None:
-    """Write a figure to an open file as "svg" or "png"; from the same records, the same bytes."""
+    """Write a figure to an open file as "svg" or "png", with reproducible bytes."""
     with _style():
         metadata = {"Date": None} if form == "svg" else None
         figure.savefig(file, format=form, dpi=150, metadata=metadata)
 
 
 def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
-    """Draw every variant's accuracy by both protocols with its interval, and the published one."""
+    """Plot the accuracy of every variant with its interval, by protocol, and the published one."""
     rows = [row for row in rows if row["metric"] in METRICS.values()]
     names = [v.name for v in recipe.variants if any(row["variant"] == v.name for row in rows)]
     figure = _figure(7, 1.3 + 0.55 * len(names))
@@ -100,7 +100,7 @@ def accuracies(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
 
 
 def robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
-    """Draw accuracy against what is missing, a curve for each network, intervals as bands."""
+    """Plot accuracy against the missing fraction of edges or labels, with confidence bands."""
     figure = _figure(9, 4)
     panels = figure.subplots(1, 2, sharey=True, squeeze=False)
     titles = {"honest": "selected by validation", "authors": "best test epoch, as in the paper"}
@@ -128,7 +128,7 @@ def robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
 
 
 def cloud_robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
-    """Draw accuracy on clouds against the share of points that is missing, intervals as bands."""
+    """Plot accuracy on clouds against the missing fraction of points, with confidence bands."""
     figure = _figure(7, 4)
     axes = figure.subplots()
     for variant, color in zip(recipe.variants, _OTHERS, strict=True):
@@ -145,7 +145,7 @@ def cloud_robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
 
 
 def learned_graphs(graphs: dict[str, list[list[float]]]) -> Figure:
-    """Draw the weights among the first nodes, given and in every layer, on one log scale."""
+    """Plot the weights among the first nodes, given and in every layer, on one log scale."""
     colors = require("matplotlib.colors", "plot", "a figure")
     largest = max(max(max(row) for row in matrix) for matrix in graphs.values())
     smallest = 1e-6
@@ -164,7 +164,7 @@ def learned_graphs(graphs: dict[str, list[list[float]]]) -> Figure:
 
 
 def learning_curves(recipe: Recipe[Any], curves: dict[str, list[dict[str, float]]]) -> Figure:
-    """Draw loss and validation accuracy of seed 0 over the epochs."""
+    """Plot loss and validation accuracy of seed 0 against the epoch."""
     figure = _figure(9, 3.4)
     panels = figure.subplots(1, 2)
     for (variant, rows), color in zip(curves.items(), _OTHERS, strict=False):
@@ -182,7 +182,7 @@ def learning_curves(recipe: Recipe[Any], curves: dict[str, list[dict[str, float]
 
 
 def confusion(content: dict[str, Any]) -> Figure:
-    """Draw which classes are taken for which: rows are the true ones, each adding up to 1."""
+    """Plot a confusion matrix, normalised over each true class."""
     classes, counts = content["classes"], content["counts"]
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     size = min(9.0, 3 + 0.28 * len(classes))
@@ -198,7 +198,7 @@ def confusion(content: dict[str, Any]) -> Figure:
 
 
 def point_weights(clouds: list[dict[str, Any]]) -> Figure:
-    """Draw clouds coloured by the weight from one point: nearest neighbours, then every layer."""
+    """Plot clouds coloured by edge weights of one point: nearest neighbours, then every layer."""
     num_layers = len(clouds[0]["layers"])
     figure = _figure(2.6 * (num_layers + 1) + 0.8, 2.7 * len(clouds))
     panels = figure.subplots(
@@ -216,13 +216,13 @@ def point_weights(clouds: list[dict[str, Any]]) -> Figure:
             ["nearest neighbours", *(f"layer {i + 1}" for i in range(num_layers))],
             strict=True,
         ):
-            # Relative to the heaviest edge: layers differ in their degrees, not in what is shown.
+            # Relative to the heaviest edge, because layers differ in their degrees.
             top = max(weights)
             shown = [max(weight / top, 1e-4) for weight in weights]
             image = axes.scatter(x, depth, height, c=shown, norm=scale, cmap="viridis", s=6)
             axes.scatter(x[chosen], depth[chosen], height[chosen], c="red", s=40, marker="*")
             axes.set_title(f"{cloud['title']}, {title}", fontsize=9)
-            # One scale for all directions, and little air around the unit sphere.
+            # Equal scales on all axes, and little margin around the unit sphere.
             axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
             axes.set_box_aspect((1, 1, 1), zoom=1.6)
             axes.set_axis_off()
@@ -240,7 +240,7 @@ _DRAW_KEPT: dict[str, Callable[[Any], Figure]] = {
 
 
 def _curve(axes: Axes, points: list[tuple[float, Row]], color: str, label: str) -> None:
-    """Draw means over the share that is missing, and their intervals as a band."""
+    """Plot means against the missing fraction, with their intervals as a band."""
     if not points:
         return
     x = [share for share, _ in points]
@@ -249,7 +249,7 @@ def _curve(axes: Axes, points: list[tuple[float, Row]], color: str, label: str) 
         for end in ("low", "high")
     )
     axes.plot(x, [100 * row["mean"] for _, row in points], "o-", color=color, label=label, ms=4)
-    # An interval of a few seeds may leave what an accuracy can be.
+    # The Student-t interval of a few seeds may exceed the range of an accuracy.
     low, high = [max(0.0, value) for value in low], [min(100.0, value) for value in high]
     axes.fill_between(x, low, high, color=color, alpha=0.18, lw=0)
 

@@ -1,4 +1,4 @@
-"""Pictures of the graphs that are learned: the paper's on Cora, and ours on clouds."""
+"""Figures of learned graphs: the paper's on Cora, and one on point clouds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jlgcn.paper.table2 import cora
 
 
 def cloud_weights() -> Recipe[CloudExperiment]:
-    """Return clouds with the weights of one point in every layer, beside its nearest neighbours."""
+    """Return clouds with the edge weights of one point in every layer, and its neighbours."""
     experiment = modelnet10().variant("jlgcn").experiment
     return Recipe(
         name="figures/cloud-weights",
@@ -26,7 +26,7 @@ def cloud_weights() -> Recipe[CloudExperiment]:
 
 
 def learned_graph() -> Recipe[NodeExperiment]:
-    """Return the given graph and that of each layer, on the first 50 nodes of Cora."""
+    """Return the given graph and the graph of each layer, on the first 50 nodes of Cora."""
     return Recipe(
         name="figures/learned-graph",
         place="Learned-graph figure",

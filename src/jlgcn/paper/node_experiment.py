@@ -1,4 +1,4 @@
-"""Experiments on citation networks: the nodes of one graph."""
+"""Experiments on citation networks: transductive node classification."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ from jlgcn.training import NodeData, TrainConfig, fit_nodes
 
 @dataclass(frozen=True)
 class NodeExperiment(Experiment):
-    """A network for a citation network, and how to train it.
+    """Configuration of an experiment on a citation network.
 
     Attributes:
-        dataset: which citation network.
-        num_others: nodes kept beside those of the split; None for all.
-        edges_missing: share of the given edges that is removed first, by the seed.
-        labels_missing: share of the training labels that is removed first, by the seed.
-        model: the paper's network, or a baseline from PyTorch Geometric, to which nothing below
-            applies but `protocol` and `train`.
-        preset: the paper's text or its authors' code.
-        hidden_channels: features between the layers.
-        num_layers: number of layers.
-        num_learned: how many layers, from the first, learn a graph; None for all.
-        rank: rank of every metric; None for that of its input.
-        metric_init: how metrics begin; None for as the preset says.
-        train_metric: whether metrics are trained.
-        graph_after_dropout: whether graphs see dropout; None for as the preset says.
-        dropout: share of every layer's input that is dropped.
-        input_dropout: the same for the first layer; None for `dropout`.
-        backend: how learned graphs are held.
-        num_neighbors: neighbours of a node where they are held as kNN.
-        keep_graphs: keep the weights among the first so many nodes, in every layer, for a picture.
-        protocol: "honest" looks at the test nodes once, after selection; "authors" traces them in
-            every epoch as well, and reports the best apart.
-        train: how to train.
+        dataset ("cora", "citeseer" or "pubmed"): citation network.
+        num_others (int ≥ 0 or None): nodes that are kept outside the split; None for all.
+        edges_missing (float in [0, 1]): fraction of given edges to remove, by the seed.
+        labels_missing (float in [0, 1]): fraction of training labels to remove, by the seed.
+        model ("jlgcn", "gcn" or "gat"): network; of the fields below, baselines use `protocol` and
+            `train` only.
+        preset ("authors" or "paper"): code of the authors, or text of the paper.
+        hidden_channels (int ≥ 1): features between the layers.
+        num_layers (int ≥ 1): number of layers.
+        num_learned (int ≥ 1 or None): layers, from the first, that learn a graph; None for all.
+        rank (int ≥ 1 or None): rank of every metric; None for full rank.
+        metric_init ("median", "random", "identity" or None): initialisation of the metrics; None
+            for the preset's.
+        train_metric (bool): False freezes the metrics.
+        graph_after_dropout (bool or None): learn graphs from features after dropout; None for the
+            preset's choice.
+        dropout (float in [0, 1]): dropout probability of the input of every layer.
+        input_dropout (float in [0, 1] or None): the same for the first layer; None for `dropout`.
+        backend ("auto", "exact", "knn" or "dense"): representation of learned graphs.
+        num_neighbors (int ≥ 1): neighbours of a node for kNN.
+        keep_graphs (int ≥ 0): record the weights among this many first nodes, for a figure.
+        protocol ("honest" or "authors"): "honest" evaluates the test nodes once, after selection;
+            "authors" also evaluates them in every epoch and reports the best separately.
+        train (TrainConfig): optimisation hyperparameters.
     """
 
     task: ClassVar[str] = "nodes"
@@ -71,7 +73,7 @@ class NodeExperiment(Experiment):
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def fit(self, seed: int, where: Where, data: NodeData | None = None) -> Fitted:
-        """Train on the nodes of a citation network."""
+        """Train and evaluate on a citation network."""
         data = load(self, seed, where.root, download=where.download) if data is None else data
         x = normalize_rows(data.x)
         model, result = fit_nodes(
@@ -94,7 +96,7 @@ class NodeExperiment(Experiment):
 def load(
     experiment: NodeExperiment, seed: int, root: Path | None = None, *, download: bool = False
 ) -> NodeData:
-    """Return the data of an experiment, without what it asks to be missing."""
+    """Return the data set of an experiment, corrupted as it says."""
     data = load_planetoid(experiment.dataset, root, download=download)
     if experiment.num_others is not None:
         data = subsample(data, experiment.num_others)
@@ -107,7 +109,7 @@ def load(
 
 
 def make_model(experiment: NodeExperiment, in_channels: int, num_classes: int) -> nn.Module:
-    """Return the network of an experiment, drawn from the current random state."""
+    """Return the initialised network of an experiment."""
     if experiment.model != "jlgcn":
         from jlgcn.paper.baselines import GAT, GCN
 
@@ -140,7 +142,7 @@ def make_model(experiment: NodeExperiment, in_channels: int, num_classes: int) -
 def first_weights(
     model: JLGCN, x: Tensor, data: NodeData, num_nodes: int
 ) -> dict[str, list[list[float]]]:
-    """Return the weights among the first nodes, given and of each layer's graph, four digits."""
+    """Return the weights among the first nodes in the given graph and in each layer's."""
     nodes = torch.arange(num_nodes, device=x.device)
     given = data.graph()
     graphs = {"given": given}

@@ -1,4 +1,4 @@
-"""One page with everything: tables, figures, what the paper leaves open. It needs no network."""
+"""The report: one self-contained HTML page with all tables and figures."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def write_report(
     recipes: Mapping[str, Recipe[Any]] = RECIPES,
     tables: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the page, every table (Markdown, CSV) and every figure (SVG, PNG); return the page.
+    """Write the HTML page, every table (Markdown, CSV) and figure (SVG, PNG); return the page.
 
     Args:
-        rows: rows of :func:`jlgcn.paper.summarize`.
-        results: folder of the records, for curves and graphs.
-        out: folder to write into.
-        recipes: tables and figures to look for, by name.
-        tables: in Markdown, by name; None for those of :func:`jlgcn.paper.tables.recorded_tables`.
+        rows (sequence of dict): rows of :func:`jlgcn.paper.summary.summarize`.
+        results (Path): folder of records, for curves and graphs.
+        out (Path): output folder.
+        recipes (mapping, default the paper's): recipes by name.
+        tables (mapping or None, default None): Markdown tables by name; None for
+            :func:`jlgcn.paper.tables.recorded_tables`.
     """
     out.mkdir(parents=True, exist_ok=True)
     write_file(out / "results.csv", rows_as_csv(rows))
@@ -68,10 +69,10 @@ def page(
     """Return a self-contained HTML page.
 
     Args:
-        rows: rows of :func:`jlgcn.paper.summarize`.
+        rows: rows of :func:`jlgcn.paper.summary.summarize`.
         figures: figures of :func:`jlgcn.paper.figures.draw_all`.
-        results: folder of the records, for clouds to turn.
-        recipes: tables and figures to look for, by name.
+        results: folder of records, for interactive clouds.
+        recipes: recipes by name.
     """
     return render(
         "records.html",
@@ -108,7 +109,7 @@ def _section(
         "clouds": read_kept(results / f"{recipe.name}.weights.json").get("jlgcn"),
         "figures": [
             {
-                # Figures of several panels are too wide for a phone.
+                # Wide figures scroll on a phone.
                 "has_panels": len(figures[name].axes) > 1,
                 "svg": _inline(figures[name], name),
                 "caption": caption,
@@ -124,7 +125,7 @@ def _section(
 
 
 def _inline(figure: Figure, name: str) -> Markup:
-    """Return a figure as an SVG element whose names do not clash with those of the others."""
+    """Return a figure as an SVG element, with ids that are unique on the page."""
     data = io.BytesIO()
     save(figure, data, "svg")
     svg = data.getvalue().decode()

@@ -20,7 +20,7 @@ from jlgcn.io.files import data_root
 from jlgcn.paper.corrupt import drop_labels
 from jlgcn.training import CloudData
 
-# What h5py and zlib raise for files that are damaged, or hold something else.
+# Errors of h5py and zlib on damaged or unexpected files.
 _NOT_HDF5 = (
     *(OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError),
     zlib.error,
@@ -34,19 +34,22 @@ def load_clouds(
     val_fraction: float = 0.1,
     seed: int = 0,
 ) -> CloudData:
-    """Read a folder in the layout of ``modelnet40_ply_hdf5_2048``.
+    """Read point clouds from a folder in the layout of ``modelnet40_ply_hdf5_2048``.
 
-    ``train_files.txt`` and ``test_files.txt`` list HDF5 files, of whose names only the last part
-    counts; each has ``data`` (B, N, 3) and ``label`` (B, 1). ``shape_names.txt`` names the classes.
+    ``train_files.txt`` and ``test_files.txt`` list HDF5 files of the same folder, each with
+    datasets ``data`` (B, N, 3) and ``label`` (B, 1); ``shape_names.txt`` lists the classes. A
+    stratified part of the training clouds becomes the validation set, so that test clouds are never
+    used for selection. Needs the extra `pointcloud`.
 
     Args:
-        folder: a path, or a name below `root`.
-        root: folder of the data; None for JLGCN_DATA.
-        val_fraction: share of the training clouds, of every class, that becomes validation.
-        seed: which ones.
+        folder (path): folder of the data set, absolute or relative to `root`.
+        root (path or None, default None): folder of all data; None for the environment variable
+            JLGCN_DATA.
+        val_fraction (float in [0, 1], default 0.1): fraction of each class for validation.
+        seed (int, default 0): random seed of the split.
 
-    Validation is split off the training part, so that the test part is never used for selection.
-    Needs the extra `pointcloud`.
+    Returns:
+        Clouds, classes and split, on the CPU.
     """
     h5py = require("h5py", "pointcloud", "reading point clouds")
     path = Path(folder) if Path(folder).is_dir() else data_root(root) / folder
@@ -100,7 +103,7 @@ def _read_hdf5(
     try:
         with h5py.File(path, "r") as file:
             arrays = [_own_array(h5py, file, "data", "fiu"), _own_array(h5py, file, "label", "iu")]
-            # HDF5 holds a chunk whole, and numbers become float32 and int64.
+            # HDF5 reads whole chunks, and numbers are converted to float32 and int64.
             claimed = sum(
                 max(array.size, math.prod(array.chunks or ())) * max(array.dtype.itemsize, width)
                 for array, width in zip(arrays, (4, 8), strict=True)
@@ -122,7 +125,7 @@ def _read_hdf5(
 
 
 def _own_array(h5py: Any, file: Any, name: str, kinds: str) -> Any:  # noqa: ANN401
-    """Return a dataset stored in the file itself; HDF5 would follow links into other files."""
+    """Return a dataset stored in the file itself; HDF5 would follow links to other files."""
     link = file.get(name, getlink=True)
     if not isinstance(link, h5py.HardLink):
         where = "is not there" if link is None else f"is a link ({type(link).__name__})"
@@ -133,8 +136,7 @@ def _own_array(h5py: Any, file: Any, name: str, kinds: str) -> Any:  # noqa: ANN
     for is_elsewhere, kind in ((array.is_virtual, "a virtual"), (array.external, "an external")):
         if is_elsewhere:
             raise ValueError(
-                f"{name!r} is {kind} dataset, whose numbers are in other files; write them into "
-                "this one"
+                f"{name!r} is {kind} dataset, stored in other files; store its numbers in this one"
             )
     if array.dtype.kind not in kinds:
         raise ValueError(
@@ -145,18 +147,18 @@ def _own_array(h5py: Any, file: Any, name: str, kinds: str) -> Any:  # noqa: ANN
 
 
 def _check_chunks(h5py: Any, array: Any, file_bytes: int) -> None:  # noqa: ANN401
-    """Raise if a chunk is longer than the dataset says: HDF5 unpacks whatever is stored."""
+    """Raise on a decompression bomb: HDF5 unpacks a chunk beyond the size of its shape."""
     properties = array.id.get_create_plist()
     filters = [properties.get_filter(index)[0] for index in range(properties.get_nfilters())]
     z = h5py.h5z
     known = {z.FILTER_SHUFFLE, z.FILTER_DEFLATE, z.FILTER_LZF, z.FILTER_FLETCHER32}
     if len(set(filters)) < len(filters) or not known.issuperset(filters):
         raise ValueError(
-            f"{array.name} is packed by the HDF5 filters {filters}, but gzip or lzf, shuffle and "
-            "fletcher32 are read, each once; write it with gzip, or unpacked"
+            f"{array.name} has the HDF5 filters {filters}, but only gzip or lzf, shuffle and "
+            "fletcher32 are supported, each once; write it with gzip, or uncompressed"
         )
     if z.FILTER_DEFLATE not in filters:
-        return  # lzf grows less than 100-fold
+        return  # lzf expands less than 100-fold
     was_skipped = 1 << filters.index(z.FILTER_DEFLATE)
     longest = math.prod(array.chunks) * array.dtype.itemsize + 4  # with a checksum
     chunks: list[Any] = []
@@ -169,6 +171,6 @@ def _check_chunks(h5py: Any, array: Any, file_bytes: int) -> None:  # noqa: ANN4
         _, packed = array.id.read_direct_chunk(chunk.chunk_offset)
         if len(zlib.decompressobj().decompress(packed, longest + 1)) > longest:
             raise ValueError(
-                f"a chunk of {array.name} has {longest - 4:,} bytes by its shape, and unpacks to "
+                f"a chunk of {array.name} has {longest - 4:,} bytes by its shape, but unpacks to "
                 "more"
             )

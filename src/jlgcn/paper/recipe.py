@@ -1,4 +1,4 @@
-"""A recipe: the experiments behind one table or figure, and what the paper says there."""
+"""Recipes: the experiments of a table or figure of the paper, with the published numbers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Generic
 
 from jlgcn.paper.experiment import E
 
-#: How an accuracy is chosen, and what a record calls it.
+#: Evaluation protocol, and the name of its accuracy in records.
 METRICS = {"honest": "test_accuracy", "authors": "best_test_accuracy"}
 
-#: Accuracies on clouds without some of their points; the share stands behind it.
+#: Metric of accuracies on clouds with missing points; the fraction follows it.
 MISSING = "accuracy_missing"
 
 
 @dataclass(frozen=True)
 class Variant(Generic[E]):
-    """One cell of a table, or one point of a figure.
+    """A row of a table, or a point of a figure.
 
     Attributes:
-        name: what the command line and the records call it.
-        experiment: what is run.
-        published: accuracy the paper gives, in percent, by the best test epoch where it is the
-            paper's own network; None where it gives none, or only a curve to be read by eye.
+        name (str): name on the command line and in records.
+        experiment (Experiment): its configuration.
+        published (float or None): published accuracy in percent, of the best test epoch for the
+            paper's network; None if the paper gives no number.
     """
 
     name: str
@@ -32,19 +32,20 @@ class Variant(Generic[E]):
 
 @dataclass(frozen=True)
 class Recipe(Generic[E]):
-    """The experiments behind one table or figure of the paper.
+    """The experiments of a table or figure of the paper.
 
     Attributes:
-        name: what the command line calls it.
-        place: table or figure of the paper.
-        summary: what is compared.
-        left_open: what the paper does not say, and what is chosen here.
-        variants: its experiments.
-        main: names of those that run where none are named; empty for all.
-        quoted: accuracies in percent that are quoted from the paper and not run here.
-        columns: what its table shows between the published figure and the number of seeds: a
-            heading, and the metric below it.
-        about: heading of `left_open`.
+        name (str): name on the command line.
+        place (str): table or figure of the paper.
+        summary (str): what is compared.
+        left_open (tuple of str): what the paper leaves unspecified, and the choice made here.
+        variants (tuple of Variant): its experiments.
+        main (tuple of str): variants that run by default; empty for all.
+        quoted (tuple of (str, float)): methods and accuracies in percent that are quoted from the
+            paper and not run.
+        columns (tuple of (str, str)): headings and metrics of its table, between the published
+            accuracy and the number of seeds.
+        about (str): heading of `left_open`.
     """
 
     name: str
@@ -69,13 +70,13 @@ class Recipe(Generic[E]):
         raise ValueError(f"{self.name} has no variant {name!r}; variants are {names}")
 
     def chosen(self, names: list[str] | None = None) -> list[Variant[E]]:
-        """Return the variants of these names: None for the main ones, ["all"] for all."""
+        """Return variants by name: None for the main ones, ["all"] for all."""
         if names == ["all"] or (not names and not self.main):
             return list(self.variants)
         return [self.variant(name) for name in names or self.main]
 
 
-#: What the paper leaves open wherever its network is trained.
+#: What the paper leaves unspecified about the training of its network.
 LEFT_OPEN = (
     "how large the random metric is at first: in the authors' code so small that all distances are "
     "nearly 0, which suits their normalisation and not the text's; for the text it is scaled so "

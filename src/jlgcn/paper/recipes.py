@@ -1,4 +1,4 @@
-"""Recipes: the paper's tables and figures, each with its published numbers."""
+"""All recipes of the paper, by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,7 +33,11 @@ RECIPES: dict[str, Recipe[Any]] = {recipe.name: recipe for recipe in (m() for m 
 
 
 def get_recipe(name: str, recipes: Mapping[str, Recipe[Any]] = RECIPES) -> Recipe[Any]:
-    """Return the recipe of this name, the paper's if no others are given.
+    """Return a recipe by name.
+
+    Args:
+        name (str): name of the recipe.
+        recipes (mapping, default the paper's): recipes by name.
 
     Example:
         >>> get_recipe("citation/cora").variant("jlgcn").published
@@ -45,9 +49,9 @@ def get_recipe(name: str, recipes: Mapping[str, Recipe[Any]] = RECIPES) -> Recip
 
 
 def experiment_key(configuration: dict[str, Any]) -> str:
-    """Return a short name for what was run, which does not change when experiments get new fields.
+    """Return the hash of a configuration, which stays the same when new fields get a default.
 
-    The protocol does not count: tracing the test nodes changes nothing but what is reported.
+    The protocol is excluded: tracing test nodes changes what is reported, not what is trained.
 
     Example:
         >>> experiment_key({"dataset": "cora"}) == experiment_key(NodeExperiment().configuration())
@@ -55,7 +59,7 @@ def experiment_key(configuration: dict[str, Any]) -> str:
     """
     experiments = {NodeExperiment.task: NodeExperiment, CloudExperiment.task: CloudExperiment}
     made = experiments.get(configuration.get("task", NodeExperiment.task))
-    if made is None:  # not the paper's
+    if made is None:  # of an experiment outside the paper
         return config_hash(configuration)
     defaults = made().configuration()
     train = defaults["train"] | configuration.get("train", {})

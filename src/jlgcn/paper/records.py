@@ -1,4 +1,4 @@
-"""Results: a file for each finished run, and a line for each in the record."""
+"""Results: a folder of files per finished run, and records with one line per seed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from jlgcn.training.loop import FitResult
 
 SCHEMA_VERSION = 1
 
-#: What runs may keep for pictures: weights among nodes, weights of a cloud's point, confusions.
+#: Further results of a run, for figures: weights among nodes, weights of a point, confusion matrix.
 KEPT = ("graphs", "weights", "confusion")
-
 
 _CURVE = ("epoch", "loss", "val_accuracy", "test_accuracy")
 
 
 def config_hash(configuration: dict[str, Any]) -> str:
-    """Return a short name for a configuration.
+    """Return the first 12 digits of a configuration's SHA-256.
 
     Example:
         >>> config_hash({"epochs": 3}) == config_hash({"epochs": 4})
@@ -47,7 +46,7 @@ def write_result(
     seed: int,
     data_sha256: str,
 ) -> dict[str, Any]:
-    """Write ``result.json`` and ``history.csv`` of a finished run, and return the former."""
+    """Write ``history.csv`` and ``result.json`` of a finished run, and return the result."""
     environment = versions()
     result = {
         "schema": SCHEMA_VERSION,
@@ -75,13 +74,13 @@ def write_result(
     writer.writeheader()
     writer.writerows(fitted.history)
     write_file(folder / "history.csv", text.getvalue())
-    # Last: a run with a result is finished.
+    # Last, because it marks a run as finished.
     write_file(folder / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """Return the result of a finished run, or None."""
+    """Return the result of a run, or None if it is not finished."""
     path = folder / "result.json"
     if not path.exists():
         return None
@@ -90,12 +89,15 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 def record(runs: Path, results: Path) -> list[Path]:
-    """Gather finished runs into ``<results>/<recipe>.jsonl``, a line a seed; return these files.
+    """Collect finished runs in ``<results>/<recipe>.jsonl``, one line per seed; return these files.
 
-    A run that is recorded already, with the same configuration and seed, is replaced. Beside them,
-    of seed 0 of every variant: ``<recipe>.curves.csv``, every tenth epoch of its history, and what
-    else it kept (:data:`KEPT`) as ``<recipe>.<what>.json``, by variant. Processes that record into
-    one folder take turns, so that none loses the lines of another.
+    A line with the same configuration and seed is replaced. For seed 0 of every variant,
+    ``<recipe>.curves.csv`` has every tenth epoch of its history, and ``<recipe>.<name>.json`` each
+    further result (:data:`KEPT`). A lock serialises processes that write to the same folder.
+
+    Args:
+        runs (Path): folder of runs, the `out` of :func:`jlgcn.paper.run_seed`.
+        results (Path): folder of records.
     """
     found: dict[str, list[Path]] = {}
     for path in sorted(runs.rglob("result.json")):
@@ -110,13 +112,16 @@ def record(runs: Path, results: Path) -> list[Path]:
 def _record_recipe(recipe: str, paths: list[Path], results: Path) -> Path:
     new = [json.loads(path.read_text()) for path in paths]
     path = results / f"{recipe}.jsonl"
-    lines = {_key(line): line for line in (*read_lines(path), *new)}
+    lines = {
+        (config_hash(line["configuration"]), line["seed"]): line
+        for line in (*read_lines(path), *new)
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     ordered = sorted(lines.values(), key=lambda line: (line["variant"], line["seed"]))
     write_file(path, "".join(json.dumps(line) + "\n" for line in ordered))
     first = {
-        line["variant"]: found_path.parent
-        for line, found_path in zip(new, paths, strict=True)
+        line["variant"]: found.parent
+        for line, found in zip(new, paths, strict=True)
         if line["seed"] == 0
     }
     _record_curves(results / f"{recipe}.curves.csv", first)
@@ -126,7 +131,7 @@ def _record_recipe(recipe: str, paths: list[Path], results: Path) -> Path:
 
 
 def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """Return the recorded epochs of every variant, or nothing where there is no file."""
+    """Return the recorded epochs of every variant; none without the file."""
     curves: dict[str, list[dict[str, float]]] = {}
     if path.exists():
         with path.open(newline="") as file:
@@ -137,7 +142,7 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
 
 
 def read_kept(path: Path) -> dict[str, Any]:
-    """Return what was kept of every variant, or nothing where there is no file."""
+    """Return a further result (:data:`KEPT`) of every variant; none without the file."""
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return kept
 
@@ -159,7 +164,7 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
                 {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
         curves[variant] = [row for row in rows if row["epoch"] % 10 == 0]
-    if not any(curves.values()):  # nothing that is solved, not trained, has epochs
+    if not any(curves.values()):  # closed-form fits have no epochs
         return
     text = io.StringIO()
     writer = csv.writer(text)
@@ -171,17 +176,13 @@ def _record_curves(path: Path, folders: dict[str, Path]) -> None:
 
 
 def read_records(results: Path) -> list[dict[str, Any]]:
-    """Return all recorded runs; lines of other files, such as studies, have no configuration."""
+    """Return the lines of all records below a folder."""
     lines = (line for path in sorted(results.rglob("*.jsonl")) for line in read_lines(path))
-    return [line for line in lines if "configuration" in line]
-
-
-def _key(line: dict[str, Any]) -> tuple[str, int]:
-    return config_hash(line["configuration"]), line["seed"]
+    return [line for line in lines if "configuration" in line]  # which studies do not have
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a file, one a line; none where there is no file."""
+    """Return the objects of a JSON Lines file; none without the file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,6 +1,7 @@
-"""The one place that reads pickles: the raw Planetoid files, and nothing but numbers in them.
+"""A restricted unpickler for the raw Planetoid files: arrays, sparse matrices, lists, dicts.
 
-Files are compared with their published hash before they come here; this is the second lock.
+The only code of the package that reads pickle. Files are verified against their published SHA-256
+before; this is defence in depth.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import scipy.sparse
 
 
 class _CsrParts:
-    """Stands in for a sparse matrix of SciPy: takes its fields, whatever SciPy calls them today."""
+    """Placeholder for a csr_matrix of any SciPy version: collects its fields."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.fields = state
@@ -32,7 +33,7 @@ class _CsrParts:
 def _reconstruct(cls: type, shape: tuple[int, ...], kind: bytes | str) -> np.ndarray:
     if cls is not np.ndarray:
         raise pickle.UnpicklingError(f"an array of type {cls} is not allowed")
-    if shape != (0,):  # NumPy writes this one, and sets the true one with the numbers
+    if shape != (0,):  # what NumPy writes; the shape follows with the data
         raise pickle.UnpicklingError(f"an array that begins with shape {shape} is not allowed")
     return np.ndarray(shape, np.dtype("b"))
 
@@ -60,25 +61,25 @@ class _Unpickler(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(
                 f"this file asks for {module}.{name}; only arrays, sparse matrices, lists and "
-                "dictionaries of numbers are read"
+                "dictionaries of numbers are allowed"
             ) from None
 
 
 def _check_operations(content: bytes) -> None:
-    """Refuse what no Planetoid file does before anything of it is done.
+    """Refuse opcodes that no Planetoid file contains, before any is executed.
 
-    An object that is remembered under a large number makes CPython ask for memory for all smaller
-    ones. Operations of newer protocols (buffers, frames) are simply not needed.
+    A large memo index makes CPython allocate memory for all smaller ones. Opcodes of newer
+    protocols (buffers, frames) are not needed.
     """
     for operation, argument, place in pickletools.genops(content):
         if operation.proto > _MAX_PROTOCOL:
             raise pickle.UnpicklingError(
                 f"{operation.name} at byte {place} belongs to protocol {operation.proto}; only "
-                f"protocols up to {_MAX_PROTOCOL} are read"
+                f"protocols up to {_MAX_PROTOCOL} are allowed"
             )
         if operation.name.endswith("PUT") and int(argument or 0) > len(content):
             raise pickle.UnpicklingError(
-                f"{operation.name} at byte {place} remembers object {argument}, more than there are"
+                f"{operation.name} at byte {place} has memo index {argument}, beyond the file"
             )
 
 
@@ -86,11 +87,11 @@ def read_numbers(content: bytes) -> Any:  # noqa: ANN401
     """Return the array, sparse matrix, or dictionary of lists in a pickle.
 
     Raises:
-        ValueError: there is anything else in it; nothing of it has been run.
+        ValueError: the pickle has any other content; no code of it was executed.
     """
     try:
         _check_operations(content)
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
         return found.matrix() if isinstance(found, _CsrParts) else found
-    except Exception as problem:  # a damaged file may raise anything, a matrix without fields too
+    except Exception as problem:  # a damaged file may raise any exception
         raise ValueError(f"not a Planetoid file: {problem}") from None

@@ -1,4 +1,4 @@
-"""The paper's robustness figure: Cora with edges or with labels missing."""
+"""Robustness figure of the paper: Cora with missing edges or missing labels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LABELS_MISSING = (0.0, 0.25, 0.5, 0.75, 0.9)
 
 _MODELS = ("jlgcn", "gcn", "gat")
 
-#: What the text and the table of the ablation say about points of the figure.
+#: Published accuracies by fraction of missing edges, from the text and the ablation table.
 _PUBLISHED = {0.0: 83.9, 0.5: 77.9, 1.0: 60.52}
 
 
 def edges() -> Recipe[NodeExperiment]:
-    """Return part (a): accuracy as edges go missing."""
+    """Return part (a): accuracy against missing edges."""
     return Recipe(
         name="robustness/edges",
         place="Robustness figure (a)",
@@ -42,7 +42,7 @@ def edges() -> Recipe[NodeExperiment]:
 
 
 def labels() -> Recipe[NodeExperiment]:
-    """Return part (b): accuracy as training labels go missing."""
+    """Return part (b): accuracy against missing training labels."""
     return Recipe(
         name="robustness/labels",
         place="Robustness figure (b)",
@@ -66,9 +66,9 @@ def labels() -> Recipe[NodeExperiment]:
 
 
 def without_edges(experiment: NodeExperiment, missing: float) -> NodeExperiment:
-    """Return an experiment with edges missing; without any, metrics begin as the identity."""
+    """Remove edges of an experiment; without any edge, metrics are initialised as the identity."""
     experiment = replace(experiment, edges_missing=missing)
     if missing == 1 and experiment.model == "jlgcn":
-        # At rank 1,433 the distances cost more than everything else, so they are formed once.
+        # At rank 1,433 distances dominate the cost, so they are computed once and stored.
         experiment = replace(experiment, rank=None, metric_init="identity", backend="dense")
     return experiment

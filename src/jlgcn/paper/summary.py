@@ -1,4 +1,4 @@
-"""Means over seeds for every cell of the paper's tables and figures."""
+"""Means over seeds, with confidence intervals, for every table and figure of the paper."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from jlgcn.paper.recipes import RECIPES, experiment_key
 def summarize(
     lines: Iterable[dict[str, Any]], recipes: Mapping[str, Recipe[Any]] = RECIPES
 ) -> list[dict[str, Any]]:
-    """Return mean and Student-t 95 % interval over seeds, for each recipe, variant and protocol.
+    """Return means and Student-t 95 % intervals over seeds, by recipe, variant and protocol.
 
-    A line that traced the test nodes counts twice: for the accuracy that validation selected, which
-    is protocol "honest", and for that of the best test epoch, which is protocol "authors". An
-    experiment that stands in several tables was run once, and counts in each. Lines that belong to
-    no variant, since a setting was changed, come last, under the names they were recorded with.
+    A line with traced test nodes counts for both protocols: "honest", the accuracy of the epoch
+    that validation selected, and "authors", the accuracy of the best test epoch. An experiment that
+    several tables share is run once and counts in each. Lines of no variant, with a setting
+    changed, come last, under the names they were recorded with.
 
     Args:
-        lines: recorded lines, see :func:`jlgcn.paper.records.read_records`.
-        recipes: tables and figures to look for, by name.
+        lines: lines of :func:`jlgcn.paper.records.read_records`.
+        recipes: recipes by name.
 
     Returns:
-        Rows of recipe, variant, protocol, metric, mean, low, high, seeds, published and
-        model_bytes, which records of clouds have. Accuracies lie between 0 and 1, as they were
-        recorded, but `published` is in percent, as in the paper.
+        Rows of recipe, variant, protocol, metric, mean, low, high, seeds, published and model_bytes
+        (clouds only). Accuracies are between 0 and 1, but `published` is in percent.
     """
     by_key = lines_by_experiment(lines)
     rows = []
@@ -36,8 +35,8 @@ def summarize(
         for variant in recipe.variants:
             key = experiment_key(variant.experiment.configuration())
             used.add(key)
-            # The paper's own figures are those of the best test epoch; those of the baselines are
-            # quoted from their papers, where validation selects.
+            # The paper reports the best test epoch of its network, and quotes the baselines from
+            # their own papers, which select on validation data.
             protocol = "authors" if variant.experiment.model == "jlgcn" else "honest"
             published = {protocol: variant.published}
             rows += _rows(recipe.name, variant.name, by_key.get(key, []), published)
@@ -48,7 +47,7 @@ def summarize(
 
 
 def lines_by_experiment(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return recorded lines by what was run, whichever table it was run for."""
+    """Group recorded lines by experiment, over all recipes."""
     by_key: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         by_key.setdefault(experiment_key(line["configuration"]), []).append(line)
@@ -58,7 +57,7 @@ def lines_by_experiment(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[
 def recorded_recipes(
     rows: Iterable[dict[str, Any]], recipes: Mapping[str, Recipe[Any]] = RECIPES
 ) -> list[Recipe[Any]]:
-    """Return the recipes that have a record of one of their own variants."""
+    """Return the recipes with a record of at least one variant."""
     found = {(row["recipe"], row["variant"]) for row in rows}
     return [
         recipe
@@ -70,10 +69,10 @@ def recorded_recipes(
 def _rows(
     recipe: str, variant: str, lines: list[dict[str, Any]], published: dict[str, float | None]
 ) -> list[dict[str, Any]]:
-    # A seed that was run in two tables, or by both protocols, is one seed.
+    # A seed in two recipes, or with both protocols, counts once.
     traced_last = sorted(lines, key=lambda line: line["best_test_accuracy"] is not None)
     lines = list({line["seed"]: line for line in traced_last}.values())
-    # Of clouds there is more: the mean over classes, and what remains when points are missing.
+    # Clouds also have the mean class accuracy, and accuracies with missing points.
     metrics = [(protocol, metric, None) for protocol, metric in METRICS.items()]
     if lines and "mean_class_accuracy" in lines[0]:
         metrics.append(("honest", "mean_class_accuracy", None))

@@ -1,4 +1,4 @@
-"""Table 2 of the paper: semi-supervised classification in citation networks."""
+"""Table 2 of the paper: semi-supervised node classification in citation networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jlgcn.paper.node_experiment import NodeExperiment
 from jlgcn.paper.recipe import LEFT_OPEN, Recipe, Variant
 from jlgcn.training import TrainConfig
 
-#: Baselines are trained as their own papers say, for as many epochs as the paper's network.
+#: Baselines use the settings of their own papers, with as many epochs as the paper's network.
 GCN_TRAIN = TrainConfig(lr=0.01, lr_decay=1.0, glr_weight=0.0)
 GAT_TRAIN = TrainConfig(lr=0.005, lr_decay=1.0, glr_weight=0.0)
 
@@ -19,7 +19,7 @@ _BASELINES = (
 
 
 def cora() -> Recipe[NodeExperiment]:
-    """Return Table 2's column for Cora."""
+    """Return the column of Cora."""
     ours = NodeExperiment(dataset="cora")
     return Recipe(
         name="citation/cora",
@@ -33,7 +33,7 @@ def cora() -> Recipe[NodeExperiment]:
 
 
 def citeseer() -> Recipe[NodeExperiment]:
-    """Return Table 2's column for Citeseer; the authors keep the rate and drop no input."""
+    """Return the column of Citeseer; the authors use a constant rate and no input dropout."""
     paper = NodeExperiment(dataset="citeseer", preset="paper")
     ours = replace(
         paper, preset="authors", input_dropout=0.0, train=replace(paper.train, lr_decay=1.0)
@@ -50,7 +50,7 @@ def citeseer() -> Recipe[NodeExperiment]:
 
 
 def pubmed() -> Recipe[NodeExperiment]:
-    """Return what Table 2's column for Pubmed would be with all of its 19,717 nodes."""
+    """Return the column of Pubmed with all of its 19,717 nodes."""
     paper = NodeExperiment(dataset="pubmed", preset="paper")
     ours = replace(paper, preset="authors", train=replace(paper.train, lr_decay=0.8))
     return Recipe(
@@ -64,7 +64,7 @@ def pubmed() -> Recipe[NodeExperiment]:
 
 
 def pubmed_10k() -> Recipe[NodeExperiment]:
-    """Return Table 2's column for Pubmed: the split and the first 10,000 other nodes."""
+    """Return the column of Pubmed: the split and the first 10,000 other nodes."""
     whole = pubmed()
     variants = tuple(
         Variant(v.name, replace(v.experiment, num_others=10_000), published)

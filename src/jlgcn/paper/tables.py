@@ -1,4 +1,4 @@
-"""Tables of the records: a row for each variant, published and both protocols side by side."""
+"""Tables of the records: a row per variant, with the published and the measured accuracies."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NAMES = (
 
 
 def percent(value: float) -> str:
-    """Return a share as a percentage with one digit behind the point.
+    """Format a fraction as a percentage with one decimal.
 
     Example:
         >>> percent(0.8359), percent(-0.0001)
         ('83.6', '0.0')
     """
-    return f"{round(100 * value, 1) + 0.0:.1f}"  # which makes -0.0 a 0.0
+    return f"{round(100 * value, 1) + 0.0:.1f}"  # + 0.0 turns -0.0 into 0.0
 
 
 def with_interval(row: Row | None) -> str:
-    """Return a mean with its interval, as tables show it.
+    """Format a mean with its confidence interval.
 
     Example:
         >>> with_interval({"mean": 0.836, "low": 0.834, "high": 0.837})
@@ -51,21 +51,21 @@ def _is_difference(row: Row) -> bool:
 def _interval(row: Row) -> str:
     if _is_difference(row):
         return f"{percent(row['low'])} to {percent(row['high'])}"
-    # Of a few seeds far apart, a Student-t interval leaves what an accuracy can be.
+    # The Student-t interval of a few seeds may exceed the range of an accuracy.
     return f"{percent(max(0.0, row['low']))} to {percent(min(1.0, row['high']))}"
 
 
 def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the header and the lines of a recipe's table; what was not run is left out.
+    """Return the header and the rows of a recipe's table, without variants that were not run.
 
     Args:
-        recipe: which table.
-        rows: rows of :func:`jlgcn.paper.summarize`.
+        recipe: the recipe.
+        rows: rows of :func:`jlgcn.paper.summary.summarize`.
     """
     kind = recipe.name.split("/")[0]
     columns = dict(recipe.columns)
     found = {(row["variant"], row["metric"]): row for row in rows if row["recipe"] == recipe.name}
-    # The paper's table of clouds weighs networks, too: their parameters, in millions of bytes.
+    # The paper's table of clouds also has the size of the parameters, in megabytes.
     size = ("MB",) if kind == "clouds" else ()
     empty = ("",) * (len(size) + len(columns) + 1)
     lines = [(name, f"{published:.1f}", *empty) for name, published in recipe.quoted]
@@ -81,7 +81,7 @@ def recipe_table(recipe: Recipe[Any], rows: Sequence[Row]) -> list[tuple[str, ..
 
 
 def filled_columns(lines: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return a table without its empty columns, such as that of figures that nobody published.
+    """Remove empty columns of a table, such as published accuracies if there are none.
 
     Example:
         >>> filled_columns([["a", "b"], ["1", ""], ["2", ""]])
@@ -93,7 +93,7 @@ def filled_columns(lines: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, whose first line is its header.
+    """Format a table in Markdown; the first line is the header.
 
     Example:
         >>> print(markdown([["a", "b"], ["1", "2"]]))
@@ -109,9 +109,9 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 def recorded_tables(
     rows: Sequence[Row], recipes: Mapping[str, Recipe[Any]] = RECIPES
 ) -> dict[str, str]:
-    """Return the table of every recipe that has records, in Markdown.
+    """Return the Markdown table of every recipe with records, by name.
 
-    And "overview", of the main variants on citation networks.
+    "overview" has the main variants of all citation networks.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in recipes.values()}
     tables = {
@@ -129,7 +129,7 @@ def recorded_tables(
 
 
 def summary_table(rows: Sequence[Row]) -> str:
-    """Return all rows as one table in Markdown, as the command line prints it."""
+    """Format all rows as one Markdown table, for the command line."""
     header = (*_NAMES[:4], "accuracy", "95 % interval", "seeds", "published")
     lines = [
         (
@@ -145,7 +145,7 @@ def summary_table(rows: Sequence[Row]) -> str:
 
 
 def rows_as_csv(rows: Sequence[Row]) -> str:
-    """Return the rows of :func:`jlgcn.paper.summarize` as CSV, with a header."""
+    """Format the rows of :func:`jlgcn.paper.summary.summarize` as CSV, with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=_NAMES, lineterminator="\n")
     writer.writeheader()
