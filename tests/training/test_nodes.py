@@ -188,8 +188,8 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Pat
     refuses(f"{name} is torch.float32 of shape", **{name: torch.zeros(1)})
     refuses(f"{name} must be finite", **{name: tensors[name] / 0})
     refuses("adam/0/step is negative", **{"adam/0/step": torch.tensor(-1.0)})
-    refuses("history lacks one of the columns epoch", history=["1", *state["history"][1:]])
-    refuses("history lacks one of the columns epoch", history=["epoch", "epoch", "epoch", "loss"])
+    refuses("history must have the columns epoch", history=["1", *state["history"][1:]])
+    refuses("history must have the columns epoch", history=["epoch", "epoch", "epoch", "loss"])
     swapped = tensors["history"].flip(0)
     numbers = {name: tensor for name, tensor in tensors.items() if name != "history"}
     shutil.rmtree(tmp_path)

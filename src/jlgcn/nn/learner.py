@@ -379,7 +379,7 @@ def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
     """Return the peak memory of ``backend="dense"`` in bytes, gradients included.
 
     Args:
-        shape: (\\*batch, N).
+        shape: batch dimensions, if any, and N.
         itemsize: bytes of a weight.
 
     Example:

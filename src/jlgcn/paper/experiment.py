@@ -22,6 +22,8 @@ from jlgcn.training import FitResult, RunOptions
 
 Protocol = Literal["honest", "authors"]
 
+_BOOLS = {"true": True, "false": False}
+
 
 @dataclass(frozen=True)
 class Where:
@@ -196,15 +198,9 @@ def _parse(owner: type, name: str, text: str) -> Any:  # noqa: ANN401
         if text not in choices:
             raise ValueError(f"{name} must be one of {', '.join(choices)}, but it is {text!r}")
         return text
-    parsers: dict[Any, Callable[[str], Any]] = {int: int, float: float, bool: _parse_bool}
+    parsers: dict[Any, Callable[[str], Any]] = {int: int, float: float, bool: _BOOLS.__getitem__}
     try:
-        return parsers[kind](text)
-    except ValueError:
+        return parsers[kind](text.lower())
+    except (ValueError, KeyError):
         none = " or none" if NoneType in kinds else ""
         raise ValueError(f"{name} must be {kind.__name__}{none}, but it is {text!r}") from None
-
-
-def _parse_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower() == "true"

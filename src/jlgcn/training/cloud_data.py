@@ -1,4 +1,4 @@
-"""Point clouds, and the usual ways to change them."""
+"""Point clouds: data with their split, normalisation, augmentation, subsampling."""
 
 from __future__ import annotations
 
@@ -72,13 +72,14 @@ def augment(
     shift: float = 0.2,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Return clouds as they might have been measured otherwise.
+    """Augment clouds by random anisotropic scaling and translation.
 
     Args:
-        points: the clouds.
-        scale: lowest and highest factor, drawn for each cloud and axis.
-        shift: largest shift, drawn for each cloud and axis.
-        generator: where all of it is drawn from.
+        points (Tensor): the clouds.
+        scale (pair of float, default (2/3, 3/2)): range of the factor of each cloud and axis.
+        shift (float ≥ 0, default 0.2): bound of the translation of each cloud and axis.
+        generator (torch.Generator or None, default None): source of random numbers, on the device
+            of the points; None for the default generator.
 
     Example:
         >>> augment(torch.zeros(2, 5, 3)).shape
