@@ -259,7 +259,7 @@ def test_inner_products_of_compared_inputs_are_those_of_the_kernel(
     solved = torch.linalg.solve(kernel[train][:, train], kernel[train])
     assert largest_difference(found @ found.mT, kernel[:, train] @ solved) < 1e-4
     weight = torch.randn(found.shape[1], 3, dtype=F64)
-    gradient = landmarks.mean_gradient(inputs[7], weight)
+    gradient = landmarks.integrated_gradient(inputs[7], weight)
     nothing = landmarks(torch.zeros_like(inputs[:1]))[0]
     assert largest_difference(inputs[7] @ gradient, (found[7] - nothing) @ weight) < 1e-9
     # Rows that are far from 0, and near to each other for that, are told apart as well.
@@ -423,7 +423,7 @@ def test_without_a_neighbour_over_an_edge_its_part_is_gone() -> None:
     assert not found.given.any()
 
 
-def test_the_most_telling_rows_shrink_the_variance_most() -> None:
+def test_selected_queries_reduce_the_prediction_variance_most() -> None:
     x = torch.randn(40, 3, dtype=F64)
     known = torch.tensor([4, 7])
     length = x.norm(dim=-1, keepdim=True)
@@ -443,5 +443,5 @@ def test_the_most_telling_rows_shrink_the_variance_most() -> None:
     far[20] *= 1000  # one that is far from all others is not asked for on that account
     far[20] += x[4]
     assert 20 not in select_queries(far, torch.tensor([4, 20 - 1]), 2).tolist()
-    with pytest.raises(ValueError, match="38 rows have no label, so 1 to 38 can be suggested"):
+    with pytest.raises(ValueError, match="must be 1 to 38, the rows without a label, but it is 39"):
         select_queries(x, known, 39)

@@ -1,4 +1,4 @@
-"""Which labels to ask for next."""
+"""Active learning: the rows to label next, by sequential V-optimal design."""
 
 from __future__ import annotations
 
@@ -6,56 +6,60 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Penalty of the regression whose variance is to shrink, for rows of length 1.
+# Ridge penalty of the regression whose variance is minimised; its rows have norms of at most 1.
 _RIDGE = 0.5
 
 
 def select_queries(
     x: Tensor,  # (N, in_channels)
-    known: Tensor,  # (M,), int64
+    labeled: Tensor,  # (M,), int64
     num: int,
 ) -> Tensor:  # (num,), int64
-    r"""Return rows whose labels would shrink the variance of all predictions most, one by one.
+    r"""Return the unlabelled rows whose labels reduce the mean prediction variance most.
 
-    With P the inverse of :math:`X_L^\top X_L + \lambda I` over the labelled rows L, the predictions
-    of a ridge regression have variances proportional to :math:`x_i^\top P x_i`. One more label, of
-    row v, takes from their sum
+    Greedy V-optimal design (`Yu et al., 2006 <https://doi.org/10.1145/1143844.1143980>`_) for a
+    ridge regression. With :math:`P = (X_L^\top X_L + \lambda I)^{-1}` over the labelled rows L,
+    prediction variances are proportional to :math:`x_i^\top P x_i`, and the label of row v reduces
+    their sum by
 
     .. math:: \frac{\sum_i (x_i^\top P x_v)^2}{1 + x_v^\top P x_v}
 
-    The row with the largest such gain is taken, P is updated, and so on. What the labels are does
-    not matter, so several can be asked for at once. Rows longer than the mean are cut to it, for
-    those far from all others have the largest variance and tell nothing of anyone else.
+    The row of the largest reduction is selected, P is updated (Sherman-Morrison), and so on. The
+    reduction does not depend on the labels, so a batch is selected at once. Rows longer than the
+    mean norm are shortened to it: outliers have the largest variance, but their labels say little
+    about other rows.
 
     Args:
-        x: what the regression sees of all rows.
-        known: rows that are labelled; they are not returned.
-        num: how many rows to return.
+        x: inputs of the regression for all rows.
+        labeled: labelled rows; they are not returned.
+        num: number of rows to select.
 
     Cost: 4·num·N·in_channels² FLOP, in float64.
     """
-    num_open = x.shape[0] - len(known.unique())
-    if not 1 <= num <= num_open:
+    num_unlabeled = x.shape[0] - len(labeled.unique())
+    if not 1 <= num <= num_unlabeled:
         raise ValueError(
-            f"{num_open} rows have no label, so 1 to {num_open} can be suggested, not {num}"
+            f"the number of suggested rows must be 1 to {num_unlabeled}, the rows without a label, "
+            f"but it is {num}"
         )
-    length = x.double().norm(dim=-1, keepdim=True)
-    inputs = x.double() / length.clamp(min=max(float(length.mean()), 1e-30))
+    norm = x.double().norm(dim=-1, keepdim=True)
+    inputs = x.double() / norm.clamp(min=max(float(norm.mean()), 1e-30))
     inputs = functional.pad(inputs, (0, 1), value=1.0)
     moment = inputs.mT @ inputs
-    labeled = inputs[known]
-    precision = labeled.mT @ labeled
+    train = inputs[labeled]
+    precision = train.mT @ train
     precision.diagonal().add_(_RIDGE)
-    variance = torch.linalg.inv(precision)
-    is_known = torch.zeros(len(inputs), dtype=torch.bool)
-    is_known[known] = True
-    chosen: list[int] = []
+    covariance = torch.linalg.inv(precision)
+    is_excluded = torch.zeros(len(inputs), dtype=torch.bool, device=x.device)
+    is_excluded[labeled] = True
+    queries: list[Tensor] = []
     for _ in range(num):
-        reach = inputs @ variance
-        gain = ((reach @ moment) * reach).sum(-1) / (1 + (reach * inputs).sum(-1))
-        best = int(gain.masked_fill(is_known, -torch.inf).argmax())
-        chosen.append(best)
-        is_known[best] = True
-        step = variance @ inputs[best]
-        variance = variance - torch.outer(step, step) / (1 + inputs[best] @ step)
-    return torch.tensor(chosen)
+        projected = inputs @ covariance
+        reduction = ((projected @ moment) * projected).sum(-1)
+        reduction = reduction / (1 + (projected * inputs).sum(-1))
+        best = reduction.masked_fill(is_excluded, -torch.inf).argmax()
+        queries.append(best)
+        is_excluded[best] = True
+        step = covariance @ inputs[best]
+        covariance = covariance - torch.outer(step, step) / (1 + inputs[best] @ step)
+    return torch.stack(queries)

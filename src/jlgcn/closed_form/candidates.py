@@ -1,4 +1,4 @@
-"""Pairs of nodes that a metric may join, found once; and the graphs that metrics make of them."""
+"""Candidate edges by nearest-neighbour search, and the graphs that a metric builds from them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from jlgcn.ops.sparse_matrix import pair_distances
 
 Features = Tensor | SparseFeatures
 
-# The unit of distances is the median distance of this many neighbours.
+# Squared distances are in units of the median over this many nearest neighbours.
 _UNIT_NEIGHBORS = 20
 
-# Differences that are held at a time where candidates are compared under a metric.
+# Differences of projected features that are in memory at a time.
 _CHUNK_ENTRIES = 2**22
 
 
 class JoinedGraph(NamedTuple):
-    """A learned graph, and its sum with what is given.
+    """A learned graph, and its sum with the given graph.
 
     Attributes:
         learned: the learned graph, not scaled.
-        scale: what it is multiplied by in the sum.
+        scale: factor of its weights in the sum.
         total: the scaled learned graph, the given one and self-loops of weight 1.
     """
 
@@ -39,17 +39,18 @@ class JoinedGraph(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    r"""Each node's nearest rows, among which a metric chooses.
+    r"""Nearest neighbours in the Euclidean metric, which a learned metric R ranks.
 
     .. math:: d_{ij}^2 = \|f_i - f_j\|^2 / u + \|R^\top (f_i - f_j)\|^2, \qquad a_{ij} = \exp(-d_{ij}^2)
 
     Attributes:
         x: features, (N, in_channels).
-        unit: u, the median squared distance of features to a near neighbour.
-        index: the nearest rows of each, (N, num_candidates), int64; -1 for none.
-        distance: of their features, squared, in units of u; inf for none.
-        given: the given graph; None for none.
-        given_distance: the same for the ends of its entries.
+        unit: u, the median squared distance to a near neighbour.
+        index: nearest neighbours of each node, (N, n_candidates), int64; -1 where there are fewer.
+        distance: their squared distances in units of u, (N, n_candidates); inf where there are
+            fewer.
+        given: the given graph, or None.
+        given_distance: squared distances of its edges in units of u, (E,); None without one.
     """  # noqa: E501
 
     x: Features
@@ -61,12 +62,12 @@ class Candidates:
 
     @classmethod
     def find(cls, x: Features, num_candidates: int, given: SparseGraph | None) -> Candidates:
-        """Search every row's nearest ones."""
+        """Search the nearest neighbours of every node."""
         index, distance = _nearest(x, x, num_candidates, is_same=True)
         near = distance.topk(min(_UNIT_NEIGHBORS, index.shape[1]), largest=False).values
         near = near[near.isfinite()]
         unit = float(near.median()) if near.numel() else 0.0
-        unit = unit if unit > 0 else 1.0  # all rows alike
+        unit = unit if unit > 0 else 1.0  # all rows are equal
         given_distance = None
         if given is not None:
             given_distance = pair_distances(x, given.pattern.row, given.pattern.col) / unit
@@ -75,16 +76,16 @@ class Candidates:
     def join(
         self, metric: Tensor, options: SelectedOptions, order: Tensor | None = None
     ) -> JoinedGraph:
-        """Return the graphs under a metric, (in_channels, rank).
+        """Return the learned graph under a metric, and its sum with the given one.
 
         Args:
-            metric: R.
-            options: how to build the graph.
-            order: the node whose place in the learned graph each takes, (N,); None for its own.
+            metric: R, (in_channels, rank).
+            options: n_neighbors, learned_degree and given_decay.
+            order: permutation of the nodes of the learned graph, (N,); None for none.
         """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
-        row, col, weight = _choose(self.index, self._learned_distance(z), options.n_neighbors)
+        row, col, weight = _top_k(self.index, self._learned_distance(z), options.n_neighbors)
         if order is not None:
             row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
@@ -107,13 +108,12 @@ class Candidates:
         scale: float,
         edges: tuple[Tensor, Tensor] | None,  # (2, E), int64, and (E,)
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
-        """Return the new node, the old one and the weight of each edge of new nodes."""
+        """Return new node, fitted node and weight of every edge that attaches new nodes."""
         index, distance = _nearest(x, self.x, self.index.shape[1], is_same=False)
         new, old = x @ metric, self.x @ metric
-        row = torch.arange(len(new)).repeat_interleave(index.shape[1])
-        added = pair_distances(new, row, index.flatten().clamp(min=0), old)
+        added = pair_distances(new, _row_numbers(index), index.flatten().clamp(min=0), old)
         distance = distance / self.unit + added.view(index.shape)
-        row, col, weight = _choose(index, distance, options.n_neighbors)
+        row, col, weight = _top_k(index, distance, options.n_neighbors)
         weight = scale * weight
         if edges is not None:
             (first, second), given = edges
@@ -125,28 +125,26 @@ class Candidates:
         return row, col, weight
 
     def weighted_given(self, metric: Tensor, decay: float) -> SparseGraph | None:
-        """Return the given graph with the weights it has under a metric, if there is one."""
+        """Return the given graph with weights discounted by learned distance, or None."""
         if self.given is None:
             return None
         weight = self._given_weight(self.x @ metric, decay)
         return SparseGraph.from_pattern(self.given.pattern, weight)
 
     def features_of(self, nodes: Tensor) -> Tensor:  # (K, in_channels)
-        """Return the features of some nodes, dense."""
+        """Return the dense features of some nodes."""
         if isinstance(self.x, Tensor):
             return self.x[nodes]
-        return torch.from_numpy(self.x.to_scipy()[nodes.numpy()].toarray())
+        rows = self.x.to_scipy()[nodes.cpu().numpy()].toarray()
+        return torch.from_numpy(rows).to(self.x.device)
 
     def _learned_distance(self, z: Tensor) -> Tensor:
-        """Return the candidates' distances under a metric, some rows at a time."""
+        """Return squared distances of the candidates under a metric, in chunks of rows."""
         size = max(1, _CHUNK_ENTRIES // max(1, self.index.shape[1] * z.shape[1]))
         parts = [
-            distance + (z[rows].unsqueeze(1) - z[index]).square().sum(-1)
+            distance + (rows.unsqueeze(1) - z[index]).square().sum(-1)
             for rows, index, distance in zip(
-                torch.arange(len(z)).split(size),
-                self.index.split(size),
-                self.distance.split(size),
-                strict=True,
+                z.split(size), self.index.split(size), self.distance.split(size), strict=True
             )
         ]
         return torch.cat(parts)
@@ -163,30 +161,33 @@ class Candidates:
 
 def _nearest(
     x: Features, among: Features, num_candidates: int, *, is_same: bool
-) -> tuple[Tensor, Tensor]:
-    """Return rows of `among` near to those of x, and their squared distances, inf for none."""
+) -> tuple[Tensor, Tensor]:  # (N, num_candidates), int64; (N, num_candidates)
+    """Return nearest rows of `among` and squared distances; -1 and inf where there are fewer."""
     index = nearest_neighbors(among, num_candidates, queries=None if is_same else x)
-    row = torch.arange(x.shape[0]).repeat_interleave(index.shape[1])
-    distance = pair_distances(x, row, index.flatten().clamp(min=0), among).view(index.shape)
-    distance = distance.masked_fill(index < 0, torch.inf)
-    if isinstance(x, SparseFeatures):  # a row without entries says nothing about its neighbours
+    distance = pair_distances(x, _row_numbers(index), index.flatten().clamp(min=0), among)
+    distance = distance.view(index.shape).masked_fill(index < 0, torch.inf)
+    if isinstance(x, SparseFeatures):  # a row of zeros has no neighbours
         distance = distance.masked_fill((x.crow.diff() == 0).unsqueeze(-1), torch.inf)
     return index, distance
 
 
-def _choose(index: Tensor, distance: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, column and weight of the heaviest candidates of each row."""
-    near, place = distance.topk(min(num_neighbors, index.shape[1]), largest=False)
-    row = torch.arange(len(index)).repeat_interleave(near.shape[1])
+def _top_k(index: Tensor, distance: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return row, column and Gaussian weight of the nearest candidates of each row."""
+    nearest, place = distance.topk(min(num_neighbors, index.shape[1]), largest=False)
     col = index.gather(1, place).flatten()
-    weight = (-near.flatten()).exp()
+    weight = (-nearest.flatten()).exp()
     is_edge = weight > 0
-    return row[is_edge], col[is_edge], weight[is_edge]
+    return _row_numbers(nearest)[is_edge], col[is_edge], weight[is_edge]
+
+
+def _row_numbers(matrix: Tensor) -> Tensor:  # (N · K,), int64
+    """Return the row of every entry of a matrix, (N, K)."""
+    return torch.arange(len(matrix), device=matrix.device).repeat_interleave(matrix.shape[1])
 
 
 def _sum_with_loops(parts: list[tuple[Pattern, Tensor]], num_nodes: int) -> SparseGraph:
-    """Return the sum of sparse graphs and the identity, as one graph: products are faster then."""
-    loops = torch.arange(num_nodes)
+    """Return the sum of sparse graphs and the identity, merged: one product instead of several."""
+    loops = torch.arange(num_nodes, device=parts[0][1].device)
     row = torch.cat([loops, *(pattern.row for pattern, _ in parts)])
     col = torch.cat([loops, *(pattern.col for pattern, _ in parts)])
     ones = parts[0][1].new_ones(num_nodes)

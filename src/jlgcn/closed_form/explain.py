@@ -1,26 +1,30 @@
-"""Why a node is of its class: scores taken apart exactly, by edges and own features."""
+"""Exact attribution of a node's class scores to its own features and to each of its edges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.graphs import SparseGraph
 
 
 @dataclass(frozen=True, eq=False)
 class NodeExplanation:
-    """What the scores of one node's classes are made of.
+    """Additive attribution of one node's class scores, on the CPU.
 
-    All scores are against the mean of the classes, which is all that a probability depends on, and
-    `bias`, `own`, `learned` and `given` sum to `scores`.
+    Scores are relative to the mean over classes, which softmax ignores. `bias`, `own`, `learned`
+    and `given` sum to `scores`.
 
     Attributes:
-        scores: of the classes, (num_classes,).
-        bias: what any node has, (num_classes,).
-        own: what the node's own features add, (num_classes,).
-        neighbors: nodes that it is joined with, (K,), int64.
-        learned: what each of them adds over its learned edge, (K, num_classes).
-        given: what each of them adds over its given edge, (K, num_classes).
+        scores: class scores, (num_classes,).
+        bias: the classifier's bias, equal for all nodes, (num_classes,).
+        own: contribution of the node's own features, (num_classes,).
+        neighbors: the node's neighbours, (K,), int64.
+        learned: contribution of each neighbour over its learned edge, (K, num_classes).
+        given: contribution of each neighbour over its given edge, (K, num_classes).
     """
 
     scores: Tensor
@@ -38,3 +42,38 @@ class NodeExplanation:
             f"{float(self.bias[best]):+.3g}, own features {float(self.own[best]):+.3g}, learned "
             f"edges {learned:+.3g}, given edges {given:+.3g})"
         )
+
+
+def attribute_scores(
+    neighbors: Tensor,  # (K,), int64
+    own: Tensor,  # (num_inputs,)
+    learned: Tensor,  # (K, num_inputs)
+    given: Tensor,  # (K, num_inputs)
+    *,
+    weight: Tensor,
+    bias: Tensor,
+    landmarks: Landmarks | None,
+) -> NodeExplanation:
+    """Return the scores of a node whose inputs are own + Σ learned + Σ given, term by term.
+
+    A linear classifier is applied to each term; a kernel classifier is replaced by its integrated
+    gradient, see :meth:`Landmarks.integrated_gradient`.
+    """
+    if landmarks is not None:
+        bias = bias + (landmarks(torch.zeros_like(own).unsqueeze(0)) @ weight)[0]
+        weight = landmarks.integrated_gradient(own + learned.sum(0) + given.sum(0), weight)
+    weight, bias = weight - weight.mean(-1, keepdim=True), bias - bias.mean()
+    own, learned, given = own @ weight, learned @ weight, given @ weight
+    scores = bias + own + learned.sum(0) + given.sum(0)
+    return NodeExplanation(*(part.cpu() for part in (scores, bias, own, neighbors, learned, given)))
+
+
+def edge_weights(
+    graph: SparseGraph | None, node: int, neighbors: Tensor, like: Tensor
+) -> Tensor:  # (K, 1)
+    """Return the weights of a node's edges to sorted `neighbors`, 0 where there is no edge."""
+    found = like.new_zeros(len(neighbors))
+    if graph is not None:
+        ends, weight = graph.row(node)
+        found[torch.searchsorted(neighbors, ends)] = weight.to(found.dtype)
+    return found.unsqueeze(-1)

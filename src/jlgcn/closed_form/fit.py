@@ -48,7 +48,8 @@ def fit_closed_form(
     Deterministic, except for the controls.
 
     Args:
-        x: features, scaled (:class:`jlgcn.closed_form.FeatureScaler`).
+        x: features, scaled (:class:`jlgcn.closed_form.FeatureScaler`). Everything is computed on
+            their device, where the other arguments must be, too.
         y: classes; only those of `train` and `val` are read.
         graph: the given graph, or None.
         train: labelled nodes.

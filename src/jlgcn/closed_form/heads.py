@@ -1,4 +1,4 @@
-"""A classifier in closed form, whose penalty is chosen by labels that it has not seen."""
+"""Ridge classifiers in closed form; penalty and temperature are selected by held-out log-loss."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Penalties among which labels choose, tried in this order; with each of them:
+# Ridge penalties, the default first; each is combined with each temperature.
 _RIDGES = (0.3, 0.1, 1.0, 0.03, 3.0, 0.01, 10.0, 30.0, 100.0)
 
-# A regression on 0 and 1 answers with numbers between them; softmax takes them times one of these,
-# the more the surer the answers are.
+# Inverse temperatures: regression on one-hot targets predicts values near 0 and 1, which are
+# multiplied by one of these to become logits.
 TEMPERATURES = (8.0, 16.0, 4.0, 2.0)
 
 
@@ -23,29 +23,28 @@ def fit_ridge(
     val: Tensor | None,  # (V,), int64
     num_classes: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # (in_channels, num_classes), (num_classes,), (V or M,)
-    """Return weight and bias of a ridge regression, and the losses of labels it did not see.
+    """Return weight and bias of a ridge regression on one-hot classes, and held-out log-losses.
 
-    Penalty and temperature are those that make these labels most likely.
-
-    Without validation nodes, every training label is predicted by all others. That follows from the
-    fit to all, divided by one minus the label's own influence; so all penalties cost one
-    eigendecomposition. These losses choose the penalty, see :func:`is_better`.
+    Without validation nodes, held-out predictions are leave-one-out: they follow from the residuals
+    of the full fit, divided by one minus the leverages (`Rifkin & Lippert, 2007
+    <https://dspace.mit.edu/handle/1721.1/37318>`_), so all penalties share one eigendecomposition.
+    :func:`is_better` selects penalty and temperature.
     """
-    weight, bias, _, losses = _best_fit(x, y, train, val, num_classes)
+    weight, bias, _, losses = _select(x, y, train, val, num_classes)
     return weight, bias, losses
 
 
 def is_better(new: Tensor, old: Tensor, left_out: Tensor | None) -> bool:
-    """Return whether losses of labels say that a new setting is better than an old one.
+    """Return whether held-out log-losses, (V or M,), favour a candidate over the current value.
 
-    Of validation labels, the mean decides. Training labels that were left out in turn are few: a
-    setting must be better by more than a standard error, and labels without another of their class
-    say nothing, since no setting could have told them.
+    On validation nodes, means are compared. Leave-one-out losses are few, so the candidate must be
+    better by more than one standard error, and labels that are the only one of their class do not
+    count: without them the class is unknown.
 
     Args:
-        new: losses under the new setting, (V or M,).
-        old: losses under the old one.
-        left_out: the labels' classes, (M,), where they were left out; None for validation labels.
+        new: losses of the candidate.
+        old: losses of the current value.
+        left_out: classes of the left-out labels, (M,); None for validation labels.
     """
     gain = old - new
     if left_out is None:
@@ -60,23 +59,20 @@ def leave_one_out(
     train: Tensor,  # (M,), int64
     num_classes: int,
 ) -> Tensor:  # (M, num_classes), float64
-    """Return the scores of every training label, predicted by all others; see :func:`fit_ridge`.
-
-    Their cross-entropies are the losses that :func:`fit_ridge` returns.
-    """
-    return _best_fit(x, y, train, None, num_classes)[2]
+    """Return leave-one-out logits of the training labels; their losses are :func:`fit_ridge`'s."""
+    return _select(x, y, train, None, num_classes)[2]
 
 
-def _best_fit(
+def _select(
     x: Tensor, y: Tensor, train: Tensor, val: Tensor | None, num_classes: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return weight, bias, scores of labels that were not learned from, and their losses."""
+    """Return weight, bias, held-out logits and held-out losses of the selected ridge regression."""
     target = functional.one_hot(y[train], num_classes).double()
     mean = target.mean(0)
-    # Rows of mean length 1, beside a column of ones: the bias is penalised as all weights are.
-    length = float(x.norm(dim=-1).mean().clamp(min=1e-30))
-    inputs = functional.pad(x[train].double() / length, (0, 1), value=1.0)
-    values, vectors = _principal(inputs)
+    # Rows of mean norm 1 and a column of ones, so that the bias is penalised as the weights are.
+    norm = float(x.norm(dim=-1).mean().clamp(min=1e-30))
+    inputs = functional.pad(x[train].double() / norm, (0, 1), value=1.0)
+    values, vectors = _eigh(inputs)
     rotated = inputs @ vectors
     moment = rotated.mT @ (target - mean)
     best: tuple[Tensor, Tensor, Tensor, float] | None = None
@@ -84,28 +80,25 @@ def _best_fit(
         shrinkage = 1 / (values + ridge)
         weight = vectors @ (shrinkage.unsqueeze(-1) * moment)
         if val is None:
-            influence = (rotated.square() * shrinkage).sum(-1, keepdim=True)
-            answer = target - (target - mean - inputs @ weight) / (1 - influence)
+            leverage = (rotated.square() * shrinkage).sum(-1, keepdim=True)
+            predicted = target - (target - mean - inputs @ weight) / (1 - leverage)
             labels = y[train]
         else:
-            unseen = functional.pad(x[val].double() / length, (0, 1), value=1.0)
-            answer, labels = mean + unseen @ weight, y[val]
-        for sharpness in TEMPERATURES:
-            scores = sharpness * answer
-            losses = functional.cross_entropy(scores, labels, reduction="none")
+            held_out = functional.pad(x[val].double() / norm, (0, 1), value=1.0)
+            predicted, labels = mean + held_out @ weight, y[val]
+        for temperature in TEMPERATURES:
+            logits = temperature * predicted
+            losses = functional.cross_entropy(logits, labels, reduction="none")
             if best is None or is_better(losses, best[0], labels if val is None else None):
-                best = (losses, weight, scores, sharpness)
+                best = (losses, weight, logits, temperature)
     assert best is not None
-    losses, weight, scores, sharpness = best
-    bias = sharpness * (mean + weight[-1])
-    return (sharpness / length * weight[:-1]).to(x.dtype), bias.to(x.dtype), scores, losses
+    losses, weight, logits, temperature = best
+    bias = temperature * (mean + weight[-1])
+    return (temperature / norm * weight[:-1]).to(x.dtype), bias.to(x.dtype), logits, losses
 
 
-def _principal(inputs: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (in_channels, K)
-    """Return squared lengths and directions of rows, found where they are fewer: rows or columns.
-
-    Directions in which no row points are left out; a ridge regression has no weight in them.
-    """
+def _eigh(inputs: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (in_channels, K)
+    """Return non-zero eigenvalues and eigenvectors of XᵀX, by the smaller of XᵀX and XXᵀ."""
     is_wide = inputs.shape[0] < inputs.shape[1]
     values, vectors = torch.linalg.eigh(inputs @ inputs.mT if is_wide else inputs.mT @ inputs)
     is_kept = values > 1e-12 * values[-1]

@@ -81,7 +81,7 @@ class Problem:
         """Return the graph under a metric, and the features diffused over it."""
         order = None
         if options.control == "shuffled graph":
-            order = torch.randperm(self.features.shape[0])
+            order = torch.randperm(self.features.shape[0], device=self.features.device)
         joined = self.candidates.join(metric, options, order)
         graph = joined.total.normalized()
         diffused = [

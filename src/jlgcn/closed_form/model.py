@@ -1,4 +1,4 @@
-"""What the closed form has learned: a metric, graphs, a classifier; for old nodes and new ones."""
+"""A fitted closed-form model: metric, graphs and classifier, predictions and explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from jlgcn.closed_form.active import select_queries
 from jlgcn.closed_form.candidates import Candidates, Features
-from jlgcn.closed_form.explain import NodeExplanation
+from jlgcn.closed_form.explain import NodeExplanation, attribute_scores, edge_weights
 from jlgcn.closed_form.inputs import classifier_inputs, length_of, num_blocks, unit_rows
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.closed_form.options import SelectedOptions
@@ -20,13 +20,13 @@ from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_c
 
 
 class ClosedFormLayer(NamedTuple):
-    """One learned graph and what was predicted with it.
+    """The metric, graph and predictions of one layer.
 
     Attributes:
         metric: R, (in_channels, num_classes); 0 in the first layer.
         learned: the learned graph, not normalised.
-        logits: scores of the classes, (N, num_classes).
-        loss: cross-entropy of labels that were not learned from, see :class:`ClosedFormOptions`.
+        logits: class scores, (N, num_classes).
+        loss: mean log-loss on validation nodes, or leave-one-out on the training labels.
     """
 
     metric: Tensor
@@ -37,20 +37,22 @@ class ClosedFormLayer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ClosedFormModel:
-    """A learned metric, the graph it makes, and a classifier; see :func:`fit_closed_form`.
+    """A metric, a graph and a node classifier; :func:`fit_closed_form` returns it.
+
+    All tensors are on the device of the features that it was fitted to.
 
     Attributes:
         options: hyperparameters, with the selected values.
-        candidates: features, and pairs that a metric may join.
-        layers: one for each learned graph.
-        graph: the last learned graph, the given one and self-loops, added.
-        learned_scale: what learned weights were multiplied by in this sum.
-        projection: from features to what is spread, (in_channels, n_components).
-        diffused: features diffused over `graph`, (N, n_components).
-        landmarks: what the inputs are compared with by a kernel; None for a linear classifier.
-        weight: of the classifier, a row for each column of :meth:`inputs`.
-        bias: of the classifier, (num_classes,).
-        train: nodes that were learned from, (M,), int64.
+        candidates: features and candidate edges.
+        layers: metric, learned graph and predictions of each layer.
+        graph: sum of the last learned graph, the given graph and self-loops.
+        learned_scale: factor of the learned weights in this sum.
+        projection: principal directions, (in_channels, n_components).
+        diffused: principal components diffused over `graph`, (N, n_components).
+        landmarks: Nyström landmarks of the kernel; None for a linear classifier.
+        weight: weights of the classifier, a row for each column of :meth:`inputs`.
+        bias: bias of the classifier, (num_classes,).
+        train: training nodes, (M,), int64.
         labels: their classes, (M,), int64.
     """
 
@@ -69,14 +71,14 @@ class ClosedFormModel:
 
     @property
     def logits(self) -> Tensor:
-        """Scores of the classes of all nodes, (N, num_classes)."""
+        """Class scores of all nodes, (N, num_classes)."""
         return self.layers[-1].logits
 
     def inputs(self) -> Tensor:
-        """Return what the scores of nodes are linear in, a column for each row of `weight`.
+        """Return the inputs of the classifier, of which scores are a linear function.
 
-        Cost: the product of features and `projection` where own ones are seen, that of the given
-        graph with it where neighbours' are, and a kernel for each node and landmark, if any.
+        Cost: a product of features and `projection` if own features are inputs, a product with the
+        given graph if its neighbours' are, and a kernel for each node and landmark, if any.
         """
         kind, given = self.options.inputs, self.candidates.given
         own = neighbors = None
@@ -101,17 +103,17 @@ class ClosedFormModel:
         x: Features,  # (M, in_channels)
         edges: tuple[Tensor, Tensor] | None = None,  # (2, E), int64, and (E,)
     ) -> Tensor:  # (M, num_classes)
-        r"""Return the scores of new nodes, each attached to the graph by itself.
+        r"""Return class scores of new nodes (inductive), each attached to the graph by itself.
 
-        A new node u takes its nearest old ones under the last metric as neighbours, besides those
-        that are known, and then the features that the equation of the spreading asks for, with the
-        old nodes as they are:
+        The neighbours of a new node u are its nearest fitted nodes under the last metric, and its
+        given ones. Its diffused features solve the PageRank equation of u, with those of the fitted
+        nodes fixed and b the normalised weights:
 
         .. math:: h_u = \alpha x_u + (1 - \alpha) \Big(b_{uu} h_u + \sum_j b_{uj} h_j\Big)
 
         Args:
-            x: features of the new nodes, scaled as the old ones were.
-            edges: given edges, as new and old node, counted from 0, and their weights.
+            x: features of the new nodes, scaled as those of fit.
+            edges: given edges as pairs of a new node and a fitted node, and their weights.
 
         Cost: a search for neighbours, and M·n_neighbors·n_components FLOP; nothing grows with
         M·N.
@@ -122,28 +124,19 @@ class ClosedFormModel:
         )
         degree = weight.new_ones(x.shape[0]).index_add(0, row, weight)
         weight = weight * degree[row].rsqrt() * self.graph.degree()[col].rsqrt()
-        # A sparse product, because a row of features for every edge would not fit in memory.
-        size = (x.shape[0], self.diffused.shape[0])
-        pairs = torch.stack([row, col])
-        rows = torch.sparse_coo_tensor(pairs, weight, size, check_invariants=False)
         walk = 1 - self.options.restart
         own = x @ self.projection
-        h = self.options.restart * own + walk * (rows @ self.diffused)
+        h = self.options.restart * own
+        h = h + walk * _sum_neighbors(torch.stack([row, col]), weight, x.shape[0], self.diffused)
         h = h / (1 - walk / degree).unsqueeze(-1)
-        nearby = self._known_neighbors(x.shape[0], edges)
-        inputs = classifier_inputs(self.options.inputs, h, degree, own, nearby)
+        neighbors = None
+        if num_blocks(self.options.inputs) > 2:
+            neighbors = torch.zeros_like(own)
+            if edges is not None:
+                fitted = self.candidates.x @ self.projection
+                neighbors = _sum_neighbors(edges[0], edges[1].to(own.dtype), len(own), fitted)
+        inputs = classifier_inputs(self.options.inputs, h, degree, own, neighbors)
         return self._kernel(inputs) @ self.weight + self.bias
-
-    def _known_neighbors(self, num_new: int, edges: tuple[Tensor, Tensor] | None) -> Tensor | None:
-        """Return the features that new nodes' given edges lead to, added up, where they count."""
-        if num_blocks(self.options.inputs) < 3:
-            return None
-        if edges is None:
-            return self.diffused.new_zeros(num_new, self.diffused.shape[1])
-        index, weight = edges[0], edges[1].to(self.diffused.dtype)
-        size = (num_new, self.diffused.shape[0])
-        rows = torch.sparse_coo_tensor(index, weight, size, check_invariants=False)
-        return rows @ (self.candidates.x @ self.projection)
 
     @torch.no_grad()
     def explain_edge(
@@ -152,55 +145,56 @@ class ClosedFormModel:
         second: Tensor,  # (in_channels,)
         layer: int = -1,
     ) -> EdgeExplanation:
-        r"""Take the learned distance of two nodes apart, by directions and by features.
+        r"""Decompose the learned squared distance of two nodes by direction and by feature.
 
         .. math:: d^2 = \sum_k \delta_k^2 / u + \sum_c (R^\top \delta)_c^2
             = \sum_k \delta_k \, (\delta / u + R R^\top \delta)_k
 
         Args:
             first: scaled features of one node.
-            second: those of the other.
-            layer: of whose metric.
+            second: scaled features of the other node.
+            layer (int, default -1): layer whose metric is used.
 
         Returns:
-            An explanation whose first direction is the Euclidean distance, and the others those in
-            which the classes, one after another, are told apart.
+            Tensors on the CPU. The first direction is the Euclidean distance; then comes the
+            direction of each class.
 
         Cost: 4·in_channels·num_classes FLOP, in float64.
         """
-        metric = self.layers[layer].metric
+        first, second, metric = (t.cpu() for t in (first, second, self.layers[layer].metric))
         return decompose_distance(first, second, metric, 1 / self.candidates.unit)
 
     @torch.no_grad()
     def explain_node(self, node: int) -> NodeExplanation:
-        r"""Take the scores of a node apart: itself, and each neighbour over each kind of edge.
+        r"""Attribute the class scores of a node to its own features and to each of its edges.
 
-        The spread features of node i satisfy the equation of :meth:`predict`, so that its scores
-        are a sum over its neighbours j, with W the classifier:
+        Diffused features satisfy the PageRank equation of :meth:`predict`, so the scores of node i
+        are a sum over its neighbours j:
 
         .. math:: \Big(\alpha x_i + (1 - \alpha) \sum_{j \ne i}
             \frac{a_{ij}}{\sqrt{d_i d_j}} h_j \Big)
             \frac{W}{s_i \, (1 - (1 - \alpha) a_{ii} / d_i)} + b
 
-        s_i is the root of d_i, or, with inputs of length 1, the length of h_i. What a classifier
-        makes of own features beside them is added to the node's own part, and what it makes of the
-        neighbours' to their given edges. Of a kernel's classifier, W is the mean gradient on the
-        way from no features at all, whose scores are b, to those of the node.
+        W and b are the classifier. The normalisation s_i is √d_i for inputs "degree", and ‖h_i‖
+        otherwise. Own features as inputs count as the node's own contribution, neighbours' features
+        as contributions of the given edges. For a kernel classifier, W is the integrated gradient
+        from zero inputs, whose scores are b.
 
         Args:
-            node: which node.
+            node: number of the node.
 
         Returns:
-            An exact explanation of the scores that the equation asks for. They are
-            :attr:`logits` up to the tolerance of the spreading.
+            An exact attribution of the solution of the PageRank equation, whose scores equal
+            :attr:`logits` up to the tolerance of the diffusion.
 
         Cost: the weights of all given edges, and n_components·num_classes FLOP a neighbour.
         """
         neighbors, weight = self.graph.row(node)
         is_self = neighbors == node
         degree, walk = self.graph.degree(), 1 - self.options.restart
-        features = self.candidates.features_of(torch.tensor([node]))[0] @ self.projection
-        # All but the node itself, on the right of the equation; what is on its left divides.
+        index = torch.tensor([node], device=self.diffused.device)
+        features = self.candidates.features_of(index)[0] @ self.projection
+        # The self-loop is on both sides of the equation: solved for h_i, it divides the rest.
         loop = 1 - walk * weight[is_self].sum() / degree[node]
         start = self.options.restart / loop * features
         step = walk / loop / (degree[node] * degree[neighbors]).sqrt()
@@ -208,63 +202,52 @@ class ClosedFormModel:
         length = degree[node].sqrt()
         if self.options.inputs != "degree":
             length = length_of(start + weight.masked_fill(is_self, 0) @ message)
-        # The node's inputs are a sum: of itself, and of each neighbour over each kind of edge.
+        # The inputs of the node are a sum over itself and each neighbour's two kinds of edges.
         learned, given = self.layers[-1].learned, self.candidates.given
-        trusted = self.candidates.weighted_given(self.layers[-1].metric, self.options.given_decay)
-        by_learned = self.learned_scale * _weights(learned, node, neighbors) * message / length
-        own, by_given = [start / length], [_weights(trusted, node, neighbors) * message / length]
+        discounted = self.candidates.weighted_given(
+            self.layers[-1].metric, self.options.given_decay
+        )
+        learned_weight, discounted_weight, given_weight = (
+            edge_weights(graph, node, neighbors, like=message)
+            for graph in (learned, discounted, given)
+        )
+        by_learned = self.learned_scale * learned_weight * message / length
+        own, by_given = [start / length], [discounted_weight * message / length]
         if num_blocks(self.options.inputs) > 1:
             own.append(unit_rows(features))
             by_given.append(torch.zeros_like(message))
         if num_blocks(self.options.inputs) > 2:
-            nearby = self.candidates.features_of(neighbors) @ self.projection
-            nearby = _weights(given, node, neighbors) * nearby
-            by_given.append(nearby / length_of(nearby.sum(0)))
+            summed = given_weight * (self.candidates.features_of(neighbors) @ self.projection)
+            by_given.append(summed / length_of(summed.sum(0)))
             own.append(by_given[-1][is_self].sum(0))
-        return self._scored(
+        return attribute_scores(
             neighbors[~is_self],
             torch.cat(own),
             functional.pad(by_learned, (0, message.shape[1] * (len(own) - 1)))[~is_self],
             torch.cat(by_given, dim=-1)[~is_self],
-        )
-
-    def _scored(
-        self, neighbors: Tensor, own: Tensor, learned: Tensor, given: Tensor
-    ) -> NodeExplanation:
-        """Return what the classifier makes of each of the parts that a node's inputs sum up."""
-        weight, bias = self.weight, self.bias
-        if self.landmarks is not None:
-            bias = bias + (self.landmarks(torch.zeros_like(own).unsqueeze(0)) @ weight)[0]
-            weight = self.landmarks.mean_gradient(own + learned.sum(0) + given.sum(0), weight)
-        weight, bias = weight - weight.mean(-1, keepdim=True), bias - bias.mean()
-        own, learned, given = own @ weight, learned @ weight, given @ weight
-        return NodeExplanation(
-            scores=bias + own + learned.sum(0) + given.sum(0),
-            bias=bias,
-            own=own,
-            neighbors=neighbors,
-            learned=learned,
-            given=given,
+            weight=self.weight,
+            bias=self.bias,
+            landmarks=self.landmarks,
         )
 
     @torch.no_grad()
     def suggest_labels(self, num: int) -> Tensor:  # (num,), int64
-        """Return the nodes whose labels would tell most about all others, the best first.
+        """Return the nodes to label next (active learning), the most informative first.
 
-        See :func:`jlgcn.closed_form.active.select_queries`: a label is worth what it takes away
-        from the variance of all predictions, so that it is asked for where many nodes are, and
-        where no label is yet.
+        Sequential V-optimal design on the classifier's inputs, see
+        :func:`jlgcn.closed_form.active.select_queries`: selected labels reduce the variance of all
+        predictions most, so they lie in dense regions without labels.
 
         Args:
-            num: how many.
+            num: number of nodes.
 
-        Cost: num products of (N, n_components) with a square matrix.
+        Cost: num products of (N, num_inputs) with a square matrix.
         """
         return select_queries(self.inputs(), self.train, num)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)
-        r"""Return what each feature adds to the squared distance of two nodes, on average.
+        r"""Return each feature's mean contribution to the squared distance of two nodes.
 
         The mean of :meth:`explain_edge` over all ordered pairs, with Σ the features' covariance:
 
@@ -276,11 +259,10 @@ class ClosedFormModel:
         return mean_contributions(self.candidates.x, metric, 1 / self.candidates.unit)
 
 
-def _weights(graph: SparseGraph | None, node: int, neighbors: Tensor) -> Tensor:  # (K, 1)
-    """Return the weights of a node's edges to some in order, 0 where there is no edge."""
-    found = torch.zeros(len(neighbors))
-    if graph is not None:
-        ends, weight = graph.row(node)
-        found = found.to(weight.dtype)
-        found[torch.searchsorted(neighbors, ends)] = weight
-    return found.unsqueeze(-1)
+def _sum_neighbors(index: Tensor, weight: Tensor, num_rows: int, x: Tensor) -> Tensor:
+    """Return weighted sums of rows of x over edges, (num_rows, channels).
+
+    By a sparse product, because a row of features for every edge would not fit in memory.
+    """
+    size = (num_rows, x.shape[0])
+    return torch.sparse_coo_tensor(index, weight, size, check_invariants=False) @ x

@@ -42,7 +42,7 @@ class ClosedFormOptions(Generic[Open]):
             None selects from {5, 10, 20, 40}.
         learned_degree (float ≥ 0 or None, default None): mean weighted degree of the learned graph;
             a given edge and a self-loop have weight 1. 0 ignores the learned graph. None selects
-            from {0.5, 1, 2, 4} beside a given graph, and is 7 without one.
+            from {0.5, 1, 2, 4} with a given graph, and is 7 without one.
         given_decay (float ≥ 0 or None, default None): ρ in the weight exp(-ρ·d²) of a given edge
             with learned squared distance d². 0 trusts all given edges equally. None selects from
             {0, 0.25, 0.5, 1, 2, 4}.

@@ -1,4 +1,4 @@
-"""Features made comparable before anything is learned, and new rows in the same way."""
+"""Feature scaling: tf-idf for counts, standardisation for tables, none for embeddings."""
 
 from __future__ import annotations
 
@@ -15,54 +15,55 @@ from jlgcn.ops import SparseFeatures
 Kind = Literal["auto", "words", "table", "embeddings", "none"]
 KINDS: tuple[Kind, ...] = ("auto", "words", "table", "embeddings", "none")
 
-# Dense features are read as words if there are this many, none is negative, and this share is 0.
-# Pictures and other tables may have as many zeros, depending on the rows; few have as many columns.
-_NUM_WORDS = 100
-_SHARE_OF_ZEROS = 0.5
+# scaler="auto" takes dense features for counts if there are this many columns, no number is
+# negative, and at least this share is 0. Images have as many zeros; few have as many columns.
+_MIN_COUNT_COLUMNS = 100
+_MIN_SHARE_OF_ZEROS = 0.5
 
-# Dense features are read as embeddings if there are this many, some negative, and either all rows
-# have length 1, to this share, or columns are as SVD and PCA give them: orthogonal, the root mean
-# square of their cosines at most this, and ever shorter, their rank correlation at least this.
-# Of 26 tables that are none, the nearest have 0.15 and 0.83 (evaluation/studies/scaler_kinds.py).
-_NUM_EMBEDDED = 8
-_UNIT_LENGTH = 0.01
-_ORTHOGONAL = 0.1
-_EVER_SHORTER = 0.9
-_NUM_ROWS_LOOKED_AT = 1000
+# It takes them for embeddings if there are this many columns, some number is negative, and either
+# all rows have unit norm, up to this tolerance, or columns are those of an SVD or PCA: orthogonal
+# (root mean square cosine at most this), and of decreasing norm (rank correlation at least this).
+# Of 26 tables of measurements, the nearest have 0.15 and 0.83 (evaluation/studies/scaler_kinds.py).
+_MIN_EMBEDDING_COLUMNS = 8
+_UNIT_NORM_TOLERANCE = 0.01
+_MAX_COSINE = 0.1
+_MIN_RANK_CORRELATION = 0.9
+_NUM_SAMPLED_ROWS = 1000
 
-# Numbers whose binary exponents lie between these are squared and added up without a thought.
-_ORDINARY = (-32, 40)
+# Sums of squares of numbers with binary exponents between these neither overflow nor underflow.
+_SAFE_EXPONENTS = (-32, 40)
 
-#: What weights of words that are not counted are raised to.
+#: Exponent of weights that are not counts, see :class:`FeatureScaler`.
 WEIGHT_POWER = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureScaler:
-    r"""How features are scaled, learned from some rows and applied to any.
+    r"""Scales features, with statistics of the rows that it was fitted to.
 
-    "words" are counts or weights of words, or of anything that most rows do not have. Counts become
+    "words" are counts or weights of sparse features, such as bags of words. Counts become
 
     .. math:: \log_2(1 + c_{ik}) \sqrt{\log(N / (n_k + 1))}
 
-    with n_k the number of rows that have word k. Numbers that are not whole have been weighted
-    already, as a rule by the logarithm of rarity itself, which lets a few rare words decide which
-    rows are near; their square root stands for them, so that rarity counts as above. Then rows are
-    divided by their lengths. "table" are measurements: columns are shifted and divided so that each
-    has mean 0 and variance 1, and constant ones become 0. "embeddings" are vectors of an encoder,
-    of SVD or of PCA, and stay as they are: the variance of a direction says how much it matters,
-    and equal variances would make the last directions, which are mostly noise, the loudest. "none"
-    is for anything else that is scaled already.
+    with n_k the number of rows that have word k: a tf-idf with the square root of the usual inverse
+    document frequency, because the full one lets a few rare words dominate distances. Fractional
+    weights are taken for tf-idf, and their square root is used for the same reason. Rows are
+    then scaled to unit norm.
 
-    Numbers so large or small that their squares overflow or vanish are multiplied by a power of two
-    first, which is exact.
+    "table" standardises columns to mean 0 and variance 1; constant columns become 0. "embeddings",
+    vectors of an encoder, SVD or PCA, are not scaled: the variance of a direction is its
+    importance, and standardising would amplify the last ones, which are mostly noise. "none" does
+    not scale either.
+
+    Numbers whose squares would overflow or underflow are multiplied by a power of two first, which
+    is exact.
 
     Attributes:
         kind: "words", "table", "embeddings" or "none".
-        shift: subtracted from each column, (in_channels,); 0 for words.
-        scale: each column is multiplied by it, (in_channels,).
-        is_count: whether words are counted.
-        power: weights of words that are not counted are raised to it.
+        shift: subtracted from each column, (in_channels,); 0 unless kind is "table".
+        scale: factor of each column, (in_channels,).
+        is_count: whether "words" are counts.
+        power: exponent of "words" that are not counts.
     """
 
     kind: Kind
@@ -79,14 +80,14 @@ class FeatureScaler:
 
     @classmethod
     def fit(cls, x: Tensor | SparseFeatures, kind: Kind = "auto") -> FeatureScaler:
-        """Learn from rows how to scale.
+        """Return a scaler with the statistics of some rows.
 
         Args:
             x: features, (N, in_channels).
-            kind: "auto" takes sparse features for words, and dense ones if there are a hundred or
-                more, none is negative and half of them are 0. It takes eight or more features, some
-                of them negative, for embeddings if all rows have length 1, or if columns are
-                orthogonal and ever shorter; others for a table.
+            kind (str, default "auto"): see the class. "auto" takes sparse features for words, and
+                dense ones with 100 or more columns of which no number is negative and half are 0.
+                It takes 8 or more columns with negative numbers for embeddings if rows have unit
+                norm, or if columns are orthogonal and of decreasing norm. All else is a table.
 
         Cost: four passes over the features, and in_channels² FLOP for each of a thousand rows.
 
@@ -100,126 +101,127 @@ class FeatureScaler:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, but it is {kind!r}")
         if kind == "auto":
-            kind = _kind_of(x)
+            kind = _guess_kind(x)
         num_rows, num_columns = x.shape
-        zeros, ones = (torch.full((num_columns,), v, dtype=x.dtype) for v in (0.0, 1.0))
         entries = x.value if isinstance(x, SparseFeatures) else x
+        zeros, ones = entries.new_zeros(num_columns), entries.new_ones(num_columns)
         if kind == "words":
-            # Far above what anybody counts, all numbers are whole.
-            is_countable = bool(_unit(_largest(entries)) == 1)
-            is_count = is_countable and bool((entries == entries.round()).all())
+            # Beyond the range of counts, all floating-point numbers are integers.
+            is_in_range = bool(_safe_factor(_largest(entries)) == 1)
+            is_count = is_in_range and bool((entries == entries.round()).all())
             if not is_count:
                 return cls(kind, zeros, ones, power=WEIGHT_POWER)
             num_with = x.crow_t.diff() if isinstance(x, SparseFeatures) else (x != 0).sum(0)
             rarity = (num_rows / (num_with + 1)).to(x.dtype).log()
             return cls(kind, zeros, rarity.clamp(min=0).sqrt(), True)
         if kind in ("embeddings", "none"):
-            return cls(kind, zeros, ones * _unit(_largest(entries)))
+            return cls(kind, zeros, ones * _safe_factor(_largest(entries)))
         if isinstance(x, SparseFeatures):
             raise ValueError(
-                'sparse features cannot be shifted; use kind="words", "embeddings" or "none"'
+                "sparse features cannot be standardised without filling in their zeros; use "
+                'kind="words", "embeddings" or "none"'
             )
         largest = x.abs().amax(0)
-        unit = _unit(largest)
-        measured = x if bool((unit == 1).all()) else x * unit
-        mean, deviation = measured.mean(0), measured.std(0, correction=0)
-        # What rounding alone makes of equal numbers; dates in seconds vary by far more.
-        is_constant = deviation <= 10 * torch.finfo(x.dtype).eps * largest * unit
-        scale = torch.where(is_constant, 0, unit / deviation)
+        factor = _safe_factor(largest)
+        safe = x if bool((factor == 1).all()) else x * factor
+        mean, deviation = safe.mean(0), safe.std(0, correction=0)
+        # The rounding error of equal numbers; dates in seconds vary by far more.
+        is_constant = deviation <= 10 * torch.finfo(x.dtype).eps * largest * factor
+        scale = torch.where(is_constant, 0, factor / deviation)
         if not bool(scale.isfinite().all()):
             column = int((~scale.isfinite()).nonzero()[0])
             raise ValueError(
                 f"numbers of column {column} must have inverses that {x.dtype} can hold, but the "
                 f"largest is {float(largest[column]):.3g}; multiply them by a constant, say 1e20"
             )
-        return cls(kind, mean / unit, scale)
+        return cls(kind, mean / factor, scale)
 
     def __repr__(self) -> str:
         return f"FeatureScaler({self.kind}, {len(self.scale)} features)"
 
     def __call__(self, x: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
-        """Return rows scaled; words come back sparse."""
+        """Return scaled rows, (N, in_channels); those of kind "words" are sparse."""
         if x.shape[1] != len(self.scale):
             raise ValueError(
-                f"x has {x.shape[1]} features but the scaler was made for {len(self.scale)}; pass "
+                f"x has {x.shape[1]} features but the scaler was fitted to {len(self.scale)}; pass "
                 "the same columns"
             )
         if self.kind == "words":
-            sparse = x if isinstance(x, SparseFeatures) else SparseFeatures.from_dense(x)
-            if sparse.value.numel() and float(sparse.value.min()) < 0:
-                raise ValueError(
-                    "words cannot be there fewer than 0 times, but x has negative numbers; use "
-                    'the scaler "none", or "table" for dense features'
-                )
-            if self.is_count:
-                sparse = sparse.map(lambda count: (1 + count).log2())
-            elif self.power != 1:
-                sparse = sparse.map(lambda weight: weight**self.power)
-            row = torch.repeat_interleave(sparse.crow.diff())
-            largest = sparse.value.new_zeros(x.shape[0]).scatter_reduce(
-                0, row, sparse.value, "amax"
+            return self._scale_words(x)
+        if self.kind == "table":
+            assert isinstance(x, Tensor)
+            return (x - self.shift) * self.scale
+        if bool((self.scale == 1).all()):
+            return x
+        if isinstance(x, SparseFeatures):
+            return x.scaled(x.value.new_ones(x.shape[0]), self.scale)
+        return x * self.scale
+
+    def _scale_words(self, x: Tensor | SparseFeatures) -> SparseFeatures:
+        sparse = x if isinstance(x, SparseFeatures) else SparseFeatures.from_dense(x)
+        if sparse.value.numel() and float(sparse.value.min()) < 0:
+            raise ValueError(
+                "counts and weights of words must not be negative, but x has negative numbers; use "
+                'the scaler "none", or "table" for dense features'
             )
-            sparse = sparse.scaled(_unit(largest), self.scale)
-            length = sparse.square_norms().sqrt()
-            return sparse.scaled(1 / length.clamp(min=1e-30), torch.ones_like(self.scale))
-        if self.kind != "table":
-            if bool((self.scale == 1).all()):
-                return x
-            if isinstance(x, SparseFeatures):
-                return x.scaled(torch.ones(x.shape[0], dtype=x.dtype), self.scale)
-            return x * self.scale
-        assert isinstance(x, Tensor)
-        return (x - self.shift) * self.scale
+        if self.is_count:
+            sparse = sparse.map(lambda count: (1 + count).log2())
+        elif self.power != 1:
+            sparse = sparse.map(lambda weight: weight**self.power)
+        row = torch.repeat_interleave(sparse.crow.diff())
+        largest = sparse.value.new_zeros(x.shape[0]).scatter_reduce(0, row, sparse.value, "amax")
+        sparse = sparse.scaled(_safe_factor(largest), self.scale)
+        norm = sparse.square_norms().sqrt()
+        return sparse.scaled(1 / norm.clamp(min=1e-30), torch.ones_like(self.scale))
 
 
-def _kind_of(x: Tensor | SparseFeatures) -> Kind:
-    """Return what features look like; see :meth:`FeatureScaler.fit`."""
+def _guess_kind(x: Tensor | SparseFeatures) -> Kind:
+    """Return the kind of features that "auto" stands for, see :meth:`FeatureScaler.fit`."""
     if isinstance(x, SparseFeatures):
         return "words"
     num_columns = x.shape[1]
     if bool((x >= 0).all()):
-        are_zeros = float((x == 0).float().mean()) >= _SHARE_OF_ZEROS
-        return "words" if num_columns >= _NUM_WORDS and are_zeros else "table"
-    if num_columns < _NUM_EMBEDDED:
+        is_sparse = float((x == 0).float().mean()) >= _MIN_SHARE_OF_ZEROS
+        return "words" if num_columns >= _MIN_COUNT_COLUMNS and is_sparse else "table"
+    if num_columns < _MIN_EMBEDDING_COLUMNS:
         return "table"
-    length = x.norm(dim=-1)
-    if bool((((length - 1).abs() <= _UNIT_LENGTH) | (length == 0)).all()):
+    norm = x.norm(dim=-1)
+    if bool((((norm - 1).abs() <= _UNIT_NORM_TOLERANCE) | (norm == 0)).all()):
         return "embeddings"
-    return "embeddings" if _are_principal(x) else "table"
+    return "embeddings" if _are_principal_components(x) else "table"
 
 
-def _are_principal(x: Tensor) -> bool:
-    """Return whether columns are orthogonal, and ever shorter, as those of SVD and PCA."""
-    rows = x[:: max(1, x.shape[0] // _NUM_ROWS_LOOKED_AT)]
-    rows = (rows * _unit(_largest(rows))).double()
-    length = rows.norm(dim=0)
-    rows = rows / length.clamp(min=1e-300)
-    # The squares of all cosines, found where products are fewer: of columns or of rows.
+def _are_principal_components(x: Tensor) -> bool:
+    """Return whether columns are orthogonal and of decreasing norm, as those of SVD and PCA."""
+    rows = x[:: max(1, x.shape[0] // _NUM_SAMPLED_ROWS)]
+    rows = (rows * _safe_factor(_largest(rows))).double()
+    norm = rows.norm(dim=0)
+    rows = rows / norm.clamp(min=1e-300)
+    # ‖XᵀX‖² = ‖XXᵀ‖²: the sum of squared cosines by the smaller Gram matrix.
     is_wide = rows.shape[0] < rows.shape[1]
-    num_columns = len(length)
+    num_columns = len(norm)
     squares = (rows @ rows.mT if is_wide else rows.mT @ rows).square().sum() - num_columns
     cosine = float(squares.clamp(min=0) / (num_columns * (num_columns - 1))) ** 0.5
-    order = torch.arange(num_columns, dtype=torch.float64)
-    rank = length.argsort(descending=True, stable=True).argsort().double()
-    return cosine <= _ORTHOGONAL and float(torch.corrcoef(torch.stack([rank, order]))[0, 1]) >= (
-        _EVER_SHORTER
-    )
+    order = torch.arange(num_columns, dtype=torch.float64, device=x.device)
+    rank = norm.argsort(descending=True, stable=True).argsort().double()
+    correlation = float(torch.corrcoef(torch.stack([rank, order]))[0, 1])
+    return cosine <= _MAX_COSINE and correlation >= _MIN_RANK_CORRELATION
 
 
 def _largest(entries: Tensor) -> Tensor:  # ()
     return entries.abs().amax() if entries.numel() else entries.new_zeros(())
 
 
-def _unit(largest: Tensor) -> Tensor:
-    """Return 1 or, for numbers that cannot be squared, the power of two that brings them near 1.
+def _safe_factor(largest: Tensor) -> Tensor:
+    """Return 1, or the power of two that brings magnitudes with unsafe squares near 1.
 
     Args:
         largest: magnitudes, of any shape.
     """
     exponent = np.frexp(largest.cpu().numpy())[1]
-    low, high = _ORDINARY
+    low, high = _SAFE_EXPONENTS
     bound = int(math.log2(torch.finfo(largest.dtype).max)) - 3
-    is_ordinary = (low <= exponent) & (exponent <= high)
-    power = np.where(is_ordinary, 0, -exponent.clip(-bound, bound))
-    # Not torch.ldexp, which makes the power in float32.
+    is_safe = (low <= exponent) & (exponent <= high)
+    power = np.where(is_safe, 0, -exponent.clip(-bound, bound))
+    # torch.ldexp would compute the power in float32.
     return torch.as_tensor(np.ldexp(1.0, power)).to(largest)
