@@ -351,7 +351,7 @@ CASES = [
         "no labels",
         "R",
         [
-            Try("fit", lambda _: learn(y=np.full(N, -1)), "y has no label; give at least one row"),
+            Try("fit", lambda _: learn(y=np.full(N, -1)), "y has no label; label at least one row"),
             Try(
                 "nn",
                 lambda _: solved(torch.zeros(N, dtype=torch.int64), torch.tensor([])),
@@ -361,7 +361,7 @@ CASES = [
             Try(
                 "command line",
                 lambda f: unlabelled(f),
-                "y has no label; give at least one row",
+                "y has no label; label at least one row",
             ),
         ],
         {"predict": "new rows have no labels"},

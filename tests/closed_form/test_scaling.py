@@ -82,7 +82,7 @@ def test_what_is_asked_for_is_done() -> None:
     assert FeatureScaler.fit(x, "table").kind == "table"
     with pytest.raises(ValueError, match="one of auto, words, table, embeddings, none, but"):
         FeatureScaler.fit(x, "image")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='cannot be standardised .* use kind="words", "embed'):
+    with pytest.raises(ValueError, match=r'cannot be standardised .* use kind="words", "embed'):
         FeatureScaler.fit(SparseFeatures.from_dense(x), "table")
     with pytest.raises(ValueError, match="x has 3 features but the scaler was fitted to 2"):
         FeatureScaler.fit(x)(torch.ones(1, 3))

@@ -170,7 +170,7 @@ def test_labels_that_cannot_be_classes_are_refused() -> None:
         (np.eye(3)[y], r"one class a row, but its shape is \(178, 3\).*y.argmax\(1\)"),
         (["a", 1] * 89, "text or of numbers, but it has 'a' and 1; write all"),
         (np.array([b"a", b"b"] * 89), r"text or numbers, but it has b'a'; call y.astype\(str\)"),
-        ([None] * 178, "y has no label; give at least one row"),
+        ([None] * 178, "y has no label; label at least one row"),
     ):
         with pytest.raises(ValueError, match=match):
             JLGCNClassifier().fit(x, labels)  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def test_rows_without_a_label_are_not_scored() -> None:
     assert model.score(x, np.where(known, y, -1), weight) == pytest.approx(weighted)
     with pytest.raises(ValueError, match="no row has a label, so there is nothing to score"):
         model.score(x, np.full(178, -1))
-    with pytest.raises(ValueError, match="X has 178 rows but y 100"):
+    with pytest.raises(ValueError, match="X has 178 rows but y has 100; pass a label"):
         model.score(x, y[:100])
 
 
@@ -308,7 +308,7 @@ def test_the_graph_and_its_edges_are_at_hand_and_explained() -> None:
     assert len(explained.directions) == 1 + 3
     first = model.explain_edge(i, j, layer=0)
     assert float(first.directions[1:].sum()) == 0  # no metric has been learned there
-    with pytest.raises(ValueError, match="rows are numbered 0 to 177, but one is 178"):
+    with pytest.raises(ValueError, match="a row must be a number from 0 to 177, but it is 178"):
         model.explain_edge(0, 178)
 
 
@@ -320,7 +320,7 @@ def test_the_neighbours_behind_a_prediction_and_the_labels_that_would_help() -> 
         assert model.classes_[int(found.scores.argmax())] == model.transduction_[row]
         assert not found.given.any()
         assert len(found.neighbors) >= model.best_params_["n_neighbors"]
-    with pytest.raises(ValueError, match="rows are numbered 0 to 177, but one is -1"):
+    with pytest.raises(ValueError, match="a row must be a number from 0 to 177, but it is -1"):
         model.explain_node(-1)
     suggested = model.suggest_labels(4)
     assert len(set(suggested.tolist())) == 4
@@ -345,7 +345,7 @@ def test_important_features_are_the_mean_over_all_pairs(is_sparse: bool) -> None
 def test_what_cannot_be_fitted_says_why() -> None:
     x, _, few = wine()
     model = JLGCNClassifier()
-    with pytest.raises(ValueError, match="y has no label; give at least one row of each class"):
+    with pytest.raises(ValueError, match="y has no label; label at least one row of each class"):
         model.fit(x, np.full(178, -1))
     with pytest.raises(
         ValueError, match=r"178 are needed.*cross_val_score.*jlgcn.compare hides labels"

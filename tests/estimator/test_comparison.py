@@ -133,7 +133,7 @@ def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
 
 
 def test_one_split_proves_nothing() -> None:
-    with pytest.raises(ValueError, match="n_splits must be at least 2, but it is 1"):
+    with pytest.raises(ValueError, match=r"n_splits must be at least 2, .*but it is 1"):
         compare(*digits(), n_splits=1)
 
 

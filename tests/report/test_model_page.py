@@ -133,12 +133,9 @@ def test_the_page_may_run_its_own_script_only(page: str) -> None:
 
 def test_the_head_says_what_was_learned(page: str, model: JLGCNClassifier) -> None:
     text = Page(page).text
-    for fact in ("rows 178", "features 13", "classes 3", "labelled rows 40", "given edges 85"):
+    for fact in ("rows 178", "features 13", "classes 3", "labels 40", "given edges 85"):
         assert fact in text
-    assert (
-        f"neighbours of a row {model.best_params_['n_neighbors']} selected by cross-validation"
-        in text
-    )
+    assert f"n_neighbors {model.best_params_['n_neighbors']} selected by cross-validation" in text
     assert " ".join(f"{entry['loss']:.3f}" for entry in model.history_) in text
 
 
@@ -433,7 +430,7 @@ def test_names_that_do_not_fit_are_refused(model: JLGCNClassifier, tmp_path: Pat
         write_model_page(model, path, ids=["a", "b"])
     with pytest.raises(ValueError, match="feature_names must have 13 names, but it has 1"):
         write_model_page(model, path, feature_names=["a"])
-    with pytest.raises(ValueError, match="folds must be 2 or more, or 0 to leave"):
+    with pytest.raises(ValueError, match="folds must be 2 or more, or 0 for leave-one-out"):
         write_model_page(model, path, folds=1)
     assert not path.exists()
 

@@ -1,4 +1,4 @@
-"""The estimator for people who live in scikit-learn: a table, some labels, perhaps a graph."""
+"""The scikit-learn estimator: semi-supervised classification with a learned graph."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -31,6 +32,7 @@ from jlgcn.estimator.document import (
 )
 from jlgcn.estimator.persistence import damaged, read_model, write_model
 from jlgcn.estimator.validation import (
+    as_device,
     as_features,
     as_sparse,
     check_scaled,
@@ -48,15 +50,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # type: ignore[misc]
-    r"""Classifies the rows of a table from a few labels, and learns the graph that joins them.
+    r"""Semi-supervised classifier of table rows that learns the graph which joins them.
 
-    Features, classes and a graph are learned in turn
-    (:func:`jlgcn.closed_form.fit_closed_form`): rows are joined by the kernel
+    A scikit-learn estimator of :func:`jlgcn.closed_form.fit_closed_form`. It learns in turn, by
+    linear algebra, a classifier and a kNN graph with the kernel
 
     .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
 
-    whose metric R grows in directions that tell classes apart; a given graph is added, and the
-    labels decide how far it is trusted. Nothing is random.
+    whose metric R stretches directions that separate the classes. A given graph is added; how far
+    to trust its edges is selected by cross-validation. Deterministic.
 
     This is not the network of Tang et al. (2019), which :class:`jlgcn.nn.JLGCN` is. Both have a
     Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). Here
@@ -70,23 +72,25 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
 
     Args:
         scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature scaling.
-            "words" is tf-idf for counts of words, "table" standardises columns of different units,
-            "embeddings" scales rows to unit norm for vectors of an encoder, SVD or PCA, "none"
-            leaves features as they are. "auto" tells the first three apart, see
-            :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
+            "words" is a tf-idf for counts of words, "table" standardises columns of different
+            units, "embeddings" and "none" leave features as they are. "auto" tells the first three
+            apart, see :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
+        device (str, default "cpu"): PyTorch device of the computation, such as "cuda:1". It needs
+            float64. Inputs and results are arrays on the CPU whatever the device.
         verbose (bool, default False): log selected hyperparameters and losses.
 
     Attributes:
-        classes_: the classes.
-        transduction_: class of every row of `fit`, labelled or not.
-        label_distributions_: its probabilities, (n_samples, n_classes); they are not calibrated.
-        history_: for each layer, the loss of labels that it had not learned from.
-        best_params_: the selected hyperparameters, by name.
+        classes_: classes, (n_classes,).
+        transduction_: predicted class of every row of `fit`, labelled or not, (n_samples,).
+        label_distributions_: its class probabilities, (n_samples, n_classes), not calibrated.
+        history_: leave-one-out log-loss of each layer.
+        best_params_: selected hyperparameters, by name.
         model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`.
-        scaler_: how features are scaled; `scaler_.kind` is what they were taken for.
+        scaler_: the fitted :class:`jlgcn.closed_form.FeatureScaler`; `scaler_.kind` is the kind of
+            features it was chosen for.
         n_features_in_: number of features.
-        feature_names_in_: their names, where X was a data frame.
-        table_: what a table calls its rows and columns, where ``jlgcn fit`` read one; else None.
+        feature_names_in_: their names, if X was a data frame.
+        table_: names of the table's rows and columns, if ``jlgcn fit`` read one; else None.
 
     Cost: see :func:`jlgcn.closed_form.fit_closed_form`; float64 features take twice the memory of
     float32.
@@ -103,58 +107,63 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
     """
 
     scaler: Kind = "auto"
+    device: str = "cpu"
     verbose: bool = False
 
     def fit(self, X: ArrayLike, y: ArrayLike, graph: Any = None) -> Self:  # noqa: ANN401, N803
-        """Learn from all rows and the labels of some.
+        """Fit to the features of all rows and the labels of some (transductive).
 
         Args:
             X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
             y: classes, (n_samples,): numbers or text, in an array, a list or a column of a data
-                frame. A row without a label has -1, NaN, None, NA or NaT; as text, "" or "-1".
-            graph: edges among the rows: an edge list (2, E), a matrix, or whatever
-                :func:`jlgcn.as_graph` reads; None for none.
+                frame. An unlabelled row has -1, NaN, None, NA or NaT; as text, "" or "-1".
+            graph: known edges among the rows: an edge list (2, E), a matrix, or any other format of
+                :func:`jlgcn.as_graph`; None for none.
         """
+        device = as_device(self.device)
         labels = read_labels(y)
         features, _ = validated(
             self, X, y=labels.values, dtype=[np.float64, np.float32], ensure_min_samples=2
         )
         if not labels.is_known.any():
-            raise ValueError("y has no label; give at least one row of each class its class")
+            raise ValueError("y has no label; label at least one row of each class")
         self.classes_, codes = np.unique(labels.values[labels.is_known], return_inverse=True)
         if len(self.classes_) == 1:
             warnings.warn(
-                f"all labels of y are of one class, {self.classes_[0]}, so that there is nothing "
-                "to learn; label rows of every class",
+                f"all labels of y are of one class, {self.classes_[0]}, so there is nothing to "
+                "learn; label rows of every class",
                 OneClassWarning,
                 stacklevel=2,
             )
-        classes = torch.full((features.shape[0],), -1, dtype=torch.int64)
-        train = torch.from_numpy(np.flatnonzero(labels.is_known))
-        classes[train] = torch.from_numpy(codes)
-        x = as_features(features)
+        classes = np.full(len(labels.values), -1)
+        classes[labels.is_known] = codes
+        x = as_features(features).to(device)
         self.scaler_ = FeatureScaler.fit(x, self.scaler)
         scaled = self.scaler_(x)
         check_scaled(scaled, x)
         warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
         self.model_ = fit_closed_form(
-            scaled, classes, given, train=train, options=self.closed_form_options()
+            scaled,
+            torch.from_numpy(classes).to(device),
+            None if given is None else given.to(device=device),
+            train=torch.from_numpy(np.flatnonzero(labels.is_known)).to(device),
+            options=self.closed_form_options(),
         )
         self.table_: TableNames | None = None
         self._describe()
         if self.verbose:
-            logger.info("features were scaled by %r", self.scaler_)
+            logger.info("scaled features by %r", self.scaler_)
             logger.info("selected %s; loss by layer %s", self.best_params_, self.history_)
         return self
 
     def closed_form_options(self) -> ClosedFormOptions:
-        """Return the hyperparameters, without those of the estimator alone; None is selected."""
+        """Return the hyperparameters of :func:`jlgcn.closed_form.fit_closed_form`."""
         names = [field.name for field in fields(ClosedFormOptions)]
         return ClosedFormOptions(**{name: getattr(self, name) for name in names})
 
     def _describe(self) -> None:
-        """Set what follows from the fitted model."""
+        """Set the public attributes that follow from the fitted model."""
         self.best_params_ = selected(self.model_.options)
         self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
         self.label_distributions_ = probabilities(self.model_.logits)
@@ -180,7 +189,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         x = self._scaled(X)
         edges = None
         if graph is not None:
-            edges = as_cross_edges(graph, x.shape[0], len(self.transduction_))
+            index, weight = as_cross_edges(graph, x.shape[0], len(self.transduction_))
+            edges = index.to(x.device), weight.to(x.device)
         return probabilities(self.model_.predict(x, edges))
 
     def predict(
@@ -202,25 +212,27 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Return the accuracy of :meth:`predict` on the rows that have a label.
+        """Return the accuracy of :meth:`predict` on labelled rows.
 
         Args:
             X: features of new rows, (n_new, n_features).
-            y: their classes, with gaps as in :meth:`fit`; rows without a label do not count.
-            sample_weight: what each row counts, (n_new,); None for 1.
+            y: their classes; unlabelled rows, as in :meth:`fit`, do not count.
+            sample_weight: weights of the rows, (n_new,); None for 1.
 
-        This is what `cross_val_score` and `GridSearchCV` ask for. Their own splitter for
-        classifiers refuses NaN, None and NA before this class sees them: pass -1 or "" there, or
-        ``cv=KFold(5, shuffle=True)``. Named scorers such as ``scoring="accuracy"`` count rows
-        without a label as mistakes.
+        `cross_val_score` and `GridSearchCV` call this. Their default splitter for classifiers
+        refuses NaN, None and NA: pass -1 or "" there, or ``cv=KFold(5, shuffle=True)``. Named
+        scorers such as ``scoring="accuracy"`` count unlabelled rows as mistakes.
         """
         labels = read_labels(y, are_learned=False)
         predicted = self.predict(X)
         if len(predicted) != len(labels.values):
-            raise ValueError(f"X has {len(predicted)} rows but y {len(labels.values)}")
+            raise ValueError(
+                f"X has {len(predicted)} rows but y has {len(labels.values)}; pass a label, or -1, "
+                "for each row"
+            )
         if not labels.is_known.any():
             raise ValueError(
-                "no row has a label, so there is nothing to score; in cross-validation, take fewer "
+                "no row has a label, so there is nothing to score; in cross-validation, use fewer "
                 "folds"
             )
         known = labels.is_known
@@ -229,9 +241,9 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         return float(score)
 
     def learned_graph(self, layer: int = -1) -> SparseGraph:
-        """Return the graph that a layer learned, without given edges."""
+        """Return the learned graph of a layer, without given edges, on the CPU."""
         check_is_fitted(self, "model_")
-        graph: SparseGraph = self.model_.layers[layer].learned
+        graph: SparseGraph = self.model_.layers[layer].learned.to(device="cpu")
         return graph
 
     def edges(
@@ -241,17 +253,19 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         return top_edges(self.learned_graph(layer), top_k=top_k, threshold=threshold)
 
     def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
-        """Return what the learned distance of two rows of `fit` is made of.
+        """Return the learned squared distance of two rows of `fit`, by direction and by feature.
 
         The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
+        See :meth:`jlgcn.closed_form.ClosedFormModel.explain_edge`.
         """
         check_is_fitted(self, "model_")
-        rows = torch.tensor([self._number(row) for row in (i, j)])
-        first, second = self.model_.candidates.features_of(rows)
+        rows = [self._number(row) for row in (i, j)]
+        index = torch.tensor(rows, device=self.model_.diffused.device)
+        first, second = self.model_.candidates.features_of(index)
         return self.model_.explain_edge(first, second, layer)
 
     def explain_node(self, i: int) -> NodeExplanation:
-        """Return which neighbours moved the prediction of a row of `fit`.
+        """Return the contributions of own features and of each edge to a prediction of `fit`.
 
         Scores are in the order of :attr:`classes_`. See
         :meth:`jlgcn.closed_form.ClosedFormModel.explain_node`.
@@ -260,29 +274,30 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         return self.model_.explain_node(self._number(i))
 
     def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
-        """Return the rows of `fit` whose labels would tell most about all others, the best first.
+        """Return the n rows of `fit` to label next (active learning), the most informative first.
 
         See :meth:`jlgcn.closed_form.ClosedFormModel.suggest_labels`.
         """
         check_is_fitted(self, "model_")
-        rows: NDArray[np.int64] = self.model_.suggest_labels(n).numpy()
+        rows: NDArray[np.int64] = self.model_.suggest_labels(n).cpu().numpy()
         return rows
 
     def important_features(self, layer: int = -1) -> list[tuple[str, float]]:
-        """Return features and what they add to the squared distance of two rows, the largest first.
+        """Return each feature's mean contribution to the learned squared distance, largest first.
 
-        Averages over all pairs of rows; they sum to the mean squared distance.
+        Means over all pairs of rows; they sum to the mean squared distance.
         """
         check_is_fitted(self, "model_")
-        added = self.model_.feature_importance(layer)
-        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(added))])
-        order = added.argsort(descending=True, stable=True).tolist()
-        return [(str(names[k]), float(added[k])) for k in order]
+        importance = self.model_.feature_importance(layer).cpu()
+        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(importance))])
+        order = importance.argsort(descending=True, stable=True).tolist()
+        return [(str(names[k]), float(importance[k])) for k in order]
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted estimator to a folder: numbers as safetensors, the rest as JSON.
+        """Write the fitted estimator to a folder: tensors as safetensors, all else as JSON.
 
-        It holds the features of all rows of `fit`, which new rows are attached to.
+        The folder contains the features of all rows of `fit`, to which new rows are attached: it is
+        as confidential as the data.
         """
         check_is_fitted(self, "model_")
         tensors, document = model_to_tensors(self.model_)
@@ -300,15 +315,22 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         write_model(Path(folder), tensors, document)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Return the estimator that :meth:`save` wrote; nothing in its files is run."""
-        path = Path(folder)
+    def load(cls, folder: str | Path, *, device: str = "cpu") -> Self:
+        """Return the estimator that :meth:`save` wrote; its files cannot run code.
+
+        Args:
+            folder: the folder that :meth:`save` wrote.
+            device (str, default "cpu"): device to load it to, whatever it was fitted on.
+        """
+        path, to = Path(folder), as_device(device)
         tensors, document = read_model(path)
         if document["estimator"] != cls.__name__:
-            raise ValueError(f"{path} holds no {cls.__name__} but a {document['estimator']!r}")
-        estimator = cls(**document["parameters"])
+            raise ValueError(
+                f"{path} contains a {document['estimator']!r}; pass a folder of {cls.__name__}"
+            )
+        estimator = cls(**document["parameters"] | {"device": device})
         try:
-            estimator._restore(tensors, document)
+            estimator._restore({name: t.to(to) for name, t in tensors.items()}, document)
         except ValueError as error:
             raise damaged(path, str(error)) from None
         return estimator
@@ -343,19 +365,20 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
     def _number(self, row: int) -> int:
         last = len(self.transduction_) - 1
         if not 0 <= row <= last:
-            raise ValueError(f"rows are numbered 0 to {last}, but one is {row}")
+            raise ValueError(f"a row must be a number from 0 to {last}, but it is {row}")
         return int(row)
 
     def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
         dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
         features = validated(self, X, reset=False, dtype=dtype)
-        x = as_features(features)
-        # New rows are compared with those of fit, so they are held in the same way.
+        device = self.model_.diffused.device
+        # Distances to rows of fit need the same format: both dense, or both sparse.
         must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)
-        if isinstance(x, SparseFeatures) and not must_be_sparse:
+        if scipy.sparse.issparse(features) and not must_be_sparse:
             needed = features.shape[0] * features.shape[1] * features.dtype.itemsize
-            check_memory(needed, "cpu", "X with its zeros", "predicting some rows at a time")
-            x = torch.from_numpy(features.toarray())
+            check_memory(needed, device, "X with its zeros", "predicting some rows at a time")
+            features = features.toarray()
+        x = as_features(features).to(device)
         scaled = self.scaler_(x)
         check_scaled(scaled, x)
         if isinstance(scaled, Tensor) and must_be_sparse:

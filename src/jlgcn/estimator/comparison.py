@@ -1,4 +1,4 @@
-"""Does the graph help? The same method with and without its parts, on the user's own data."""
+"""Ablation on the user's own data: does a learned graph help, and which part of it?"""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from jlgcn.estimator.classifier import JLGCNClassifier
 from jlgcn.estimator.validation import read_labels
 from jlgcn.ops import SparseFeatures
 
-#: Fewest labels of a class: one to learn from and one to be asked for.
+#: Fewest labels of a class: one to train on and one to test on.
 _MIN_LABELS = 2
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each way to classify came to, on labels that were hidden from it.
+    """Accuracy of each variant of the method on held-out labels.
 
     Attributes:
-        accuracy: of each way, split by split.
-        advice: what follows, in a sentence or two.
-        right: of each way, 1 or 0 for every split and every row that has a label; nan where it was
-            not hidden.
+        accuracy: accuracy of each variant, split by split.
+        advice: recommendation, in a sentence or two.
+        right: for each variant, (n_splits, n_labels): 1 where a held-out label was predicted, 0
+            where it was not, nan where the label was not held out.
     """
 
     accuracy: dict[str, tuple[float, ...]]
@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def protocol(self) -> str:
-        """How labels were hidden and intervals computed, in sentences for the reader."""
+        """The evaluation protocol, in sentences."""
         was_hidden = ~np.isnan(next(iter(self.right.values())))  # (splits, rows)
         num_splits, num_labels = was_hidden.shape
         return (
@@ -53,12 +53,12 @@ class Comparison:
         )
 
     def interval(self, name: str) -> dict[str, Any]:
-        """Return mean and 95 % interval of a way's accuracy, computed as for differences."""
+        """Return mean and 95 % interval of a variant's accuracy, computed as for differences."""
         found = _interval(self.right[name])
         return found | {"low": max(0.0, found["low"]), "high": min(1.0, found["high"])}
 
     def difference(self, first: str, second: str) -> dict[str, Any]:
-        """Return mean and 95 % interval of how far one way is ahead, paired by split and row."""
+        """Return mean and 95 % interval of a difference of accuracies, paired by split and row."""
         return _interval(self.right[first] - self.right[second])
 
     def __str__(self) -> str:
@@ -71,11 +71,10 @@ class Comparison:
 
 
 def _interval(values: NDArray[np.float64]) -> dict[str, Any]:  # (splits, rows)
-    """Return mean and 95 % interval of what was found for hidden rows, split by split.
+    """Return mean and 95 % interval over splits and held-out rows.
 
-    Splits share their rows, so their spread alone would make any difference certain if only there
-    were enough of them. What the choice of rows can do is added: the half-width is that over splits
-    and that over rows, squared and added, under a root.
+    Splits overlap, so the standard error over splits underestimates uncertainty; we add the
+    half-width over rows in quadrature.
     """
     found = mean_and_interval(np.nanmean(values, axis=1).tolist())
     was_hidden = ~np.isnan(values).all(axis=0)
@@ -95,22 +94,23 @@ def compare(
     random_state: int = 0,
     progress: bool = False,
 ) -> Comparison:
-    """Find out, by hiding labels again and again, what a learned graph is worth on some data.
+    """Measure by cross-validation whether a learned graph helps on some data (ablation study).
 
-    Rows stay; in each split a part of the labels is hidden and asked for. Compared are logistic
-    regression and the estimator with the given graph only, a learned one only, both, neighbours
-    without a learned metric, and a learned graph whose places went to other rows: what that one
-    gains comes from anywhere but the graph.
+    In each stratified random split a share of the labels is held out; all rows stay, as the method
+    is transductive. Compared are logistic regression on the features, and the estimator with the
+    given graph only, the learned graph only, both, a kNN graph without a learned metric ("no
+    metric"), and a learned graph with permuted nodes ("shuffled graph"), a control whose gain
+    cannot come from the graph.
 
     Args:
         X: features, as in :meth:`JLGCNClassifier.fit`.
-        y: classes, as in :meth:`JLGCNClassifier.fit`; rows without a label take part as rows.
+        y: classes, as in :meth:`JLGCNClassifier.fit`; unlabelled rows take part as rows.
         graph: known edges, or None.
-        estimator: with the settings to compare; None for the defaults.
-        n_splits: how often labels are hidden; at least 2, for an interval.
-        test_size: share of the labels that is hidden.
-        random_state: of the splits, and of the order in which places are given away.
-        progress: show a bar.
+        estimator: estimator with the hyperparameters to compare; None for the defaults.
+        n_splits (int ≥ 2, default 10): number of splits.
+        test_size (float in (0, 1), default 0.2): share of the labels that is held out.
+        random_state (int, default 0): seed of the splits and permutations.
+        progress (bool, default False): show a progress bar.
 
     Cost: four to six fits a split.
 
@@ -122,7 +122,7 @@ def compare(
     """
     if n_splits < 2:
         raise ValueError(
-            f"n_splits must be at least 2, but it is {n_splits}: one split proves nothing"
+            f"n_splits must be at least 2, to compute an interval, but it is {n_splits}"
         )
     base = JLGCNClassifier() if estimator is None else estimator
     labels, is_known = read_labels(y)
@@ -146,7 +146,7 @@ def compare(
         asked = known[hidden]
         is_shown = is_known.copy()
         is_shown[asked] = False
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[base.device] if "cuda" in base.device else []):
             torch.manual_seed(random_state + split)
             for name, predicted in _predictions(base, X, labels, is_shown, graph):
                 found = right.setdefault(name, np.full((n_splits, len(known)), np.nan))
@@ -163,7 +163,7 @@ def _predictions(
     is_shown: NDArray[np.bool_],
     graph: Any,  # noqa: ANN401
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Fit every way to the shown labels and yield what it says of all rows."""
+    """Fit every variant to the training labels and yield its predictions of all rows."""
     shown = labels.astype(object)
     shown[~is_shown] = None
 
@@ -180,13 +180,13 @@ def _predictions(
     yield "no metric", predicted(clone(base).set_params(n_layers=1))
     yield "shuffled graph", predicted(clone(base).set_params(control="shuffled graph"))
     scaled = learned.model_.candidates.x
-    x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.numpy()
+    x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.cpu().numpy()
     regression = LogisticRegression(max_iter=2000).fit(x[is_shown], labels[is_shown])
     yield "logistic regression", regression.predict(x)
 
 
 def _advice(found: Comparison) -> str:
-    """Say what the differences mean, counting only those whose interval excludes 0."""
+    """Return the recommendation; a difference counts if its interval excludes 0."""
     default = "both graphs" if "both graphs" in found.accuracy else "learned graph"
     over_none = found.difference(default, "logistic regression")
     if over_none["low"] <= 0:

@@ -1,4 +1,4 @@
-"""A fitted model as tensors and a JSON document, and the schema that both are held against."""
+"""A fitted model as tensors and a JSON document, and the schema that validates both."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SCHEMA_VERSION = 5
 
 @dataclass(frozen=True)
 class TableNames:
-    """What a table calls its rows and columns, which numbers alone do not say.
+    """Names of a table's rows and columns.
 
     Attributes:
-        ids: of the rows of `fit`, (N,).
-        id_column: the column that has them; None where rows are counted.
-        label_column: the column of classes.
-        drop: columns that are no features.
-        feature_names: the columns that are, (F,).
+        ids: ids of the rows of `fit`, (N,).
+        id_column: column of the ids; None if rows are numbered.
+        label_column: column of the classes.
+        drop: columns that are not features.
+        feature_names: columns that are features, (F,).
     """
 
     ids: list[str]
@@ -45,7 +45,7 @@ class TableNames:
     feature_names: list[str]
 
 
-# Names of classes are repeated for every row; beyond this they are refused.
+# Predictions repeat a class name for every row; names that need more memory are refused.
 _MAX_CLASS_NAME_BYTES = 100 * 2**20
 
 _MANY = 10**9
@@ -77,7 +77,7 @@ def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
     return real(-1e308, 1e308)(value, where)
 
 
-#: Types, ranges and names of all that the document of a model holds.
+#: Names, types and ranges of all fields of a model's document.
 SCHEMA: dict[str, Check] = {
     "schema": whole(SCHEMA_VERSION, SCHEMA_VERSION),
     "sha256": text(64),
@@ -90,7 +90,7 @@ SCHEMA: dict[str, Check] = {
     "parameters": record(
         _OPTIONS
         | {name: maybe(_OPTIONS[name]) for name in SELECTED}
-        | {"scaler": word(*KINDS), "verbose": flag}
+        | {"scaler": word(*KINDS), "device": text(100), "verbose": flag}
     ),
     "classes": record(
         {
@@ -122,27 +122,25 @@ SCHEMA: dict[str, Check] = {
     ),
 }
 
-# Shapes of tensors, by letters that stand for the same number everywhere: N rows, F features,
-# D components, C classes, K candidates, L landmarks of P inputs, I columns that the classifier
-# weighs, M labels, X entries of sparse features, E entries of a graph.
-_SHAPES: dict[str, tuple[str, ...]] = {
-    "index": ("N", "K"),
-    "distance": ("N", "K"),
+# Shapes of tensors. A letter is the same number everywhere: N rows, F features, D components,
+# C classes, K candidates, L landmarks with P inputs, I inputs of the linear classifier, M labels,
+# X entries of sparse features, E entries of a graph.
+_OF_CANDIDATES = {"index": ("N", "K"), "distance": ("N", "K")}
+_OF_MODEL = {
     "projection": ("F", "D"),
     "diffused": ("N", "D"),
     "weight": ("I", "C"),
     "bias": ("C",),
     "train": ("M",),
     "labels": ("M",),
-    "scaler/shift": ("F",),
-    "scaler/scale": ("F",),
 }
+_OF_SCALER = {"scaler/shift": ("F",), "scaler/scale": ("F",)}
 _INTEGERS = ("index", "train", "labels")
-_INFINITE = ("distance", "given_distance")  # where there is no neighbour
+_INFINITE = ("distance", "given_distance")  # without a neighbour
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a parameter as JSON has it: a NumPy number, as searches over a grid pass, is one."""
+    """Return a parameter as JSON can store it: not as a NumPy scalar, which grid searches set."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -153,7 +151,7 @@ def classes_to_document(classes: np.ndarray) -> dict[str, Any]:
 
 
 def classes_from_document(document: dict[str, Any], num_rows: int) -> np.ndarray:
-    """Return the names of classes; `num_rows` of them will be written out by predictions."""
+    """Return the names of classes; predictions will repeat them `num_rows` times."""
     dtype, values = document["dtype"], document["values"]
     kind: Any = {"bool": bool, "str": str, "object": str}.get(
         dtype, int if "int" in dtype else float
@@ -174,18 +172,10 @@ def classes_from_document(document: dict[str, Any], num_rows: int) -> np.ndarray
 
 
 def model_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return all that a fitted model is, as tensors and as JSON."""
+    """Return the tensors of a fitted model, and its other fields as JSON."""
     candidates = model.candidates
-    tensors = {
-        "index": candidates.index,
-        "distance": candidates.distance,
-        "projection": model.projection,
-        "diffused": model.diffused,
-        "weight": model.weight,
-        "bias": model.bias,
-        "train": model.train,
-        "labels": model.labels,
-    }
+    tensors = {name: getattr(candidates, name) for name in _OF_CANDIDATES}
+    tensors |= {name: getattr(model, name) for name in _OF_MODEL}
     if isinstance(candidates.x, SparseFeatures):
         x = candidates.x
         tensors |= {"x/crow": x.crow, "x/col": x.col, "x/value": x.value}
@@ -213,7 +203,7 @@ def model_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[st
 
 
 def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> ClosedFormModel:
-    """Return the fitted model of a document and tensors, which must be as the schema says."""
+    """Return a fitted model, on the device of its tensors, after validating all of them."""
     options: SelectedOptions = ClosedFormOptions(**document["options"])
     shapes = _shapes(document, options, tensors)
     sizes = _check_tensors(tensors, shapes)
@@ -221,7 +211,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
     num_inputs = sizes["D"] * num_blocks(options.inputs)
     found = sizes["P"] if options.kernel_gamma > 0 else sizes["I"]
     if found != num_inputs:
-        raise ValueError(f"the classifier has {found} inputs, not {num_inputs}")
+        raise ValueError(f"the classifier has {found} inputs, but {num_inputs} are computed")
     _check_range("index", tensors["index"], -1, num_nodes)
     _check_range("train", tensors["train"], 0, num_nodes)
     _check_range("labels", tensors["labels"], 0, num_classes)
@@ -230,14 +220,14 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         x = tensors["x"]
     else:
         value, col, crow = (tensors[f"x/{name}"] for name in ("value", "col", "crow"))
-        # Not by SciPy's check_format, whose differences overflow for starts near 2**63.
+        # SciPy's check_format takes differences, which overflow near 2**63.
         _check_range("x/crow", crow, 0, len(value) + 1)
         _check_range("x/col", col, 0, num_features)
         if int(crow[0]) != 0 or int(crow[-1]) != len(value) or bool((crow.diff() < 0).any()):
-            raise ValueError("x/crow does not say where rows begin")
-        parts = (value.numpy(), col.numpy(), crow.numpy())
-        shape = (num_nodes, num_features)
-        x = SparseFeatures.from_scipy(scipy.sparse.csr_array(parts, shape=shape))
+            raise ValueError("x/crow must ascend from 0 to the number of entries")
+        parts = tuple(part.cpu().numpy() for part in (value, col, crow))
+        matrix = scipy.sparse.csr_array(parts, shape=(num_nodes, num_features))
+        x = SparseFeatures.from_scipy(matrix).to(value.device)
     given = None
     if "given/row" in tensors:
         given = _graph(tensors, "given", num_nodes)
@@ -245,7 +235,7 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         raise ValueError(f"inputs={options.inputs!r} needs a given graph, but there is none")
     graph = _graph(tensors, "graph", num_nodes)
     if not bool((graph.degree() > 0).all()):
-        raise ValueError("a node of graph has no edge, not even one to itself")
+        raise ValueError("a node of graph has no edge, not even a self-loop")
     landmarks = None
     if options.kernel_gamma > 0:
         gamma = float(document["landmark_gamma"])
@@ -259,34 +249,29 @@ def model_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> 
         )
         for i, loss in enumerate(document["losses"])
     )
+    candidates = Candidates(
+        x=x,
+        unit=float(document["unit"]),
+        given=given,
+        given_distance=tensors.get("given_distance"),
+        **{name: tensors[name] for name in _OF_CANDIDATES},
+    )
     return ClosedFormModel(
         options=options,
-        candidates=Candidates(
-            x,
-            float(document["unit"]),
-            tensors["index"],
-            tensors["distance"],
-            given,
-            tensors.get("given_distance"),
-        ),
+        candidates=candidates,
         layers=layers,
         graph=graph,
         learned_scale=float(document["learned_scale"]),
-        projection=tensors["projection"],
-        diffused=tensors["diffused"],
         landmarks=landmarks,
-        weight=tensors["weight"],
-        bias=tensors["bias"],
-        train=tensors["train"],
-        labels=tensors["labels"],
+        **{name: tensors[name] for name in _OF_MODEL},
     )
 
 
 def _shapes(
     document: dict[str, Any], options: SelectedOptions, tensors: dict[str, Tensor]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the tensors that there must be, and their shapes."""
-    shapes = dict(_SHAPES)
+    """Return names and shapes of the tensors that the document requires."""
+    shapes: dict[str, tuple[str, ...]] = _OF_CANDIDATES | _OF_MODEL | _OF_SCALER
     graphs = ["graph"]
     if "x" in tensors:
         shapes["x"] = ("N", "F")
@@ -310,7 +295,7 @@ def _shapes(
 def _check_tensors(
     tensors: dict[str, Tensor], shapes: dict[str, tuple[str, ...]]
 ) -> dict[str, int]:
-    """Compare names, dtypes, shapes and ranges of tensors; return what the letters stand for."""
+    """Check names, dtypes, shapes and ranges of tensors; return the size of each letter."""
     if tensors.keys() != shapes.keys():
         names = ", ".join(sorted(tensors.keys() ^ shapes.keys())[:5])
         raise ValueError(f"tensors are missing, or there are unknown ones: {names[:200]}")
@@ -326,7 +311,7 @@ def _check_tensors(
             raise ValueError(f"{name} must be {wanted}, but it is {tensor.dtype}")
         known = tuple(sizes.setdefault(k, n) for k, n in zip(letters, tensor.shape, strict=False))
         if len(letters) != tensor.dim() or known != tuple(tensor.shape):
-            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, not {known}")
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, but needs {known}")
         if name not in _INFINITE:
             check_finite(tensor, name, "save the model again")
         elif not bool((tensor >= 0).all()):
@@ -342,8 +327,8 @@ def _check_tensors(
 def _check_range(name: str, numbers: Tensor, low: int, end: int) -> None:
     if numbers.numel() and not low <= int(numbers.min()) <= int(numbers.max()) < end:
         raise ValueError(
-            f"{name} goes from {int(numbers.min())} to {int(numbers.max())}, not from {low} to "
-            f"{end - 1}"
+            f"{name} must be from {low} to {end - 1}, but it is from {int(numbers.min())} to "
+            f"{int(numbers.max())}"
         )
 
 
@@ -358,7 +343,7 @@ def _graph(tensors: dict[str, Tensor], name: str, num_nodes: int) -> SparseGraph
     _check_range(f"{name}/col", col, 0, num_nodes)
     pattern = symmetric_pattern(row, col, num_nodes)
     if not (torch.equal(pattern.row, row) and torch.equal(pattern.col, col)):
-        raise ValueError(f"edges of {name} are not listed in both directions, in order")
+        raise ValueError(f"edges of {name} must be sorted and in both directions")
     if not bool((weight >= 0).all()):
         raise ValueError(f"a weight of {name} is negative")
     if not torch.allclose(weight, weight[pattern.reverse], rtol=1e-4, atol=1e-7):

@@ -1,4 +1,4 @@
-"""Fitted models on disk: safetensors and JSON, of which at every moment one pair is whole."""
+"""Saved models: safetensors and JSON, replaced atomically."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _TENSOR_FILE = re.compile(r"model-[0-9a-f]{16}\.safetensors")
 _OWN_FILE = re.compile(rf"{re.escape(DOCUMENT)}|{_TENSOR_FILE.pattern}")
 _OWN_HASH = "document_sha256"
 
-# Documents hold names of rows and columns; a larger one would take many times its size in memory.
+# Parsed JSON takes many times its size in memory.
 _MAX_DOCUMENT_BYTES = 64 * 2**20
-# How often a reader starts again because a writer replaced the model under it.
+# Attempts of a reader while writers replace the model.
 _TRIES = 100
 
 
 def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
-    """Write a model; at every moment there is the old one, or the new one, whole.
+    """Write a model atomically: a crash leaves the old model or the new one.
 
-    The document names the tensors by their hash and is replaced in one step; then the tensors that
-    the old document named are deleted, and nothing else is. Processes that save into one folder
-    take turns.
+    Tensors are in a file named by their hash, to which the document refers. The document is
+    replaced by a rename; then the old document's tensors, and no other file, are deleted. A lock
+    serialises processes that save into the same folder.
 
     Args:
-        folder: where to; it is made if need be.
-        tensors: what is large.
-        document: what is small, as :data:`SCHEMA` has it, without version and hashes.
+        folder: folder to write to; created if it does not exist.
+        tensors: tensors by name.
+        document: all other fields of :data:`SCHEMA`, without version and hashes.
 
     Raises:
-        FileExistsError: the folder has a document of that name that this package did not write.
-        ValueError: something cannot be saved.
+        FileExistsError: the folder has a document of that name from another program.
+        ValueError: a field is not as the schema requires.
     """
-    content = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
+    content = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()})
     sha256 = sha256_of(content)
     document = {"schema": SCHEMA_VERSION, "sha256": sha256} | document
     try:
@@ -60,8 +60,8 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
     signed = json.dumps(document | {_OWN_HASH: hash_of_document(document)}, indent=2).encode()
     if len(signed) > _MAX_DOCUMENT_BYTES:
         raise ValueError(
-            f"the model cannot be saved: names of rows and columns take {len(signed):,} bytes, and "
-            f"{_MAX_DOCUMENT_BYTES:,} are allowed; use shorter ids"
+            f"the model cannot be saved: names of rows and columns must take at most "
+            f"{_MAX_DOCUMENT_BYTES:,} bytes, but they take {len(signed):,}; use shorter ids"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -77,9 +77,9 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and document of a model, after checking that they belong together.
+    """Return tensors and document of a model, with verified hashes.
 
-    A reader that finds the document replaced since it read it starts again.
+    A reader starts again if a writer replaced the document meanwhile.
     """
     for _ in range(_TRIES):
         try:
@@ -92,13 +92,15 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         except _UnreadableError:
             raise
         except ValueError as error:
-            if _identity(folder) == before:  # nobody is writing
+            if _identity(folder) == before:  # no writer replaced it
                 raise damaged(folder, str(error)) from None
-    raise TimeoutError(f"{folder} is being written without end; load it when it is quiet")
+    raise TimeoutError(
+        f"{folder} was replaced {_TRIES} times while it was read; load it when no process saves"
+    )
 
 
 class _UnreadableError(ValueError):
-    """A whole model that cannot be read here; trying again would not help."""
+    """A model of another schema version: reading it again would not help."""
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -114,7 +116,7 @@ def _read_once(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError:
         raise ValueError(f"{path.name} is missing") from None
     if sha256_of(content) != document["sha256"]:
-        raise ValueError(f"{path.name} does not have the hash that {DOCUMENT} names")
+        raise ValueError(f"{path.name} does not have the hash in {DOCUMENT}")
     try:
         return safetensors.torch.load(content), document
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
@@ -128,7 +130,7 @@ def _read_document(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{DOCUMENT} is not JSON ({error})") from None
     if not isinstance(document, dict) or _OWN_HASH not in document:
-        raise ValueError(f"{DOCUMENT} is no document of a model")
+        raise ValueError(f"{DOCUMENT} is not the document of a model")
     own_hash = document.pop(_OWN_HASH)
     if document.get("schema") != SCHEMA_VERSION:
         raise _UnreadableError(
@@ -139,12 +141,12 @@ def _read_document(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{DOCUMENT} does not have its own hash")
     record(SCHEMA)(document, "")
     if not _TENSOR_FILE.fullmatch(_tensor_name(document["sha256"])):
-        raise ValueError("sha256 is no hash")
+        raise ValueError("sha256 is not a hash")
     return document
 
 
 def _old_tensor_file(folder: Path) -> Path | None:
-    """Return the tensors of the model that is to be replaced; refuse to replace anything else."""
+    """Return the tensor file of the model to replace; raise if the document is not ours."""
     path = folder / DOCUMENT
     try:
         document = json.loads(read_file(path, _MAX_DOCUMENT_BYTES))
@@ -168,5 +170,5 @@ def _tensor_name(sha256: str) -> str:
 
 
 def damaged(folder: Path, what: str) -> ValueError:
-    """Return the error that says what is wrong with a model, and what to do."""
+    """Return the error for a damaged model."""
     return ValueError(f"the model in {folder} is damaged: {what}; save or copy it again")

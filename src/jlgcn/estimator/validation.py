@@ -279,8 +279,20 @@ def probabilities(logits: Tensor) -> NDArray[np.floating]:  # (N, num_classes)
             f"no probabilities can be computed for row {row}: its features, or the weights of its "
             "edges, are too large or too small; scale them, and look for a row unlike all others"
         )
-    probability: NDArray[np.floating] = found.numpy()
+    probability: NDArray[np.floating] = found.cpu().numpy()
     return probability
+
+
+def as_device(name: str) -> torch.device:
+    """Return a device by name, after checking that tensors can be created on it."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device must be one that PyTorch can use here, but {name!r} is not ({reason}); use "
+            '"cpu", or a device that "jlgcn doctor" lists'
+        ) from None
 
 
 def as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401

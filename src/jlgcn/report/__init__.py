@@ -1,4 +1,4 @@
-"""One page about a fitted model, and how often it is right on labels that were hidden from it."""
+"""The HTML page of a fitted model, with its accuracy on held-out labels."""
 
 from jlgcn.report.model_page import write_model_page
 

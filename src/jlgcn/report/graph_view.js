@@ -139,7 +139,7 @@
       fill.classList.toggle("minus", value < 0);
       add(line, "span", (value < 0 ? "−" : "+") + Math.abs(value).toPrecision(2), "value");
     });
-    if (!top.length) { add(why, "p", "nothing: their features are equal.", "soft"); }
+    if (!top.length) { add(why, "p", "none: their features are equal.", "soft"); }
     if (Math.abs(rest) > 0.01 * distance) {
       add(why, "p", "all other features: " + rest.toPrecision(2), "soft");
     }
@@ -175,14 +175,14 @@
     chosenEdge = -1;
     panel.textContent = "";
     if (i < 0) {
-      add(panel, "p", "Click a row for its neighbours, then a neighbour for the features that " +
-        "make the two near.", "soft");
+      add(panel, "p", "Click a row for its neighbours, then a neighbour for the contribution of each " +
+        "feature to their distance.", "soft");
     } else {
       add(panel, "h3", row.id[i]);
       add(panel, "p", about(i));
-      list("Learned neighbours", "learned", row.learned[i], "weight of the kernel");
+      list("Learned neighbours", "learned", row.learned[i], "kernel weight");
       if (hasGiven) {
-        list("Given neighbours", "given", row.given[i], "weight that the labels left it");
+        list("Given neighbours", "given", row.given[i], "weight after given_decay");
       }
     }
     draw();

@@ -1,4 +1,4 @@
-"""A learned graph to look at: a map of its rows, their edges, and the features behind each edge."""
+"""Data of the interactive graph view: node positions, edges, and features of each edge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jlgcn.io.export import to_scipy
 from jlgcn.ops import SparseFeatures
 from jlgcn.report.held_out import label_codes
 
-#: Colours of classes that can be told apart on white and on black; other classes are gray.
+#: Colours of the most frequent classes, legible on white and on black; other classes are gray.
 COLORS = (
     *("#3b82c4", "#e0862a", "#3f9e57", "#d1495b", "#8e63c7"),
     *("#a9745b", "#d874b4", "#9a9a23", "#22a3ad", "#6c7fd8"),
@@ -25,14 +25,14 @@ COLORS = (
 OTHER_COLOR = "#8a8f96"
 
 _MAX_ROWS = 2000
-_LISTED = 8  # heaviest edges of a row that are listed, of each kind
-_DRAWN = 3  # of these, those that are drawn before a row is chosen
-_FEATURES = 6  # behind an edge
+_LISTED = 8  # top edges of a row in its list, of each kind
+_DRAWN = 3  # top edges of a row in the picture, of each kind
+_FEATURES = 6  # listed features of an edge
 _LAYOUT_STEPS = 200
 _START_WIDTH = 20.0
-_STEP = 0.3  # of the first; they grow shorter
-_STRANGERS = 10  # rows that push each end of an edge away, a step
-_CHUNK_ENTRIES = 2**22  # differences of features that are held at a time
+_STEP = 0.3  # first step size; it decreases linearly
+_NEGATIVE_SAMPLES = 10  # random rows that repel each end of an edge, a step
+_CHUNK_ENTRIES = 2**22  # differences of features in memory at a time
 
 
 def graph_view(
@@ -43,30 +43,33 @@ def graph_view(
     max_rows: int = _MAX_ROWS,
     progress: bool = False,
 ) -> dict[str, Any]:
-    r"""Return what ``graph_view.js`` draws: places of rows, edges, and what edges are made of.
+    r"""Return positions, edges and edge features, as ``graph_view.js`` reads them.
 
-    Rows start in their order along the two longest directions of the spread features. Then
-    neighbours i, j pull each other and random rows push, in a few hundred steps:
+    A force-directed layout with negative sampling, as in UMAP (`McInnes et al., 2018
+    <https://arxiv.org/abs/1802.03426>`_). It starts from the ranks of rows along the first two
+    principal components of the diffused features; then neighbours i, j attract each other, and
+    random rows repel, by
 
     .. math::
         -\frac{2 a_{ij}}{1 + d^2} (p_i - p_j), \qquad
         \frac{2}{(0.01 + d^2)(1 + d^2)} (p_i - p_j)
 
-    with d the distance on the map. Only who is near whom means something, not the axes.
+    with d the distance in the plane. The axes have no meaning.
 
     Args:
         model: a fitted estimator.
         ids: names of its rows.
         feature_names: names of its features.
-        max_rows: of more rows, labelled ones and those nearest to them are taken.
-        progress: show a bar.
+        max_rows (int, default 2000): most rows in the view; if there are more, labelled rows and
+            their strongest neighbours are selected.
+        progress (bool, default False): show progress bars.
 
     Returns:
-        Lists as JSON has them. `edge.top` holds, for each edge, its largest features and what each
-        adds to the squared distance, as :meth:`JLGCNClassifier.explain_edge` has it.
+        Lists that JSON can store. `edge.top` has the largest features of each edge and their
+        contributions to its squared distance, see :meth:`JLGCNClassifier.explain_edge`.
 
-    Cost: the edges of the rows that are drawn, times a few hundred steps; and 4·in_channels FLOP a
-    class for every edge that is listed. Nothing grows with the square of the rows.
+    Cost: the edges of the selected rows, times 200 steps; and 4·in_channels FLOP a class for every
+    listed edge. Nothing grows with the square of the rows.
 
     Example:
         >>> X = np.array([[0.0], [0.1], [5.0], [5.1]])
@@ -116,7 +119,7 @@ def graph_view(
 def learned_and_given(
     model: JLGCNClassifier,
 ) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:  # (N, N), (N, N)
-    """Return the last learned graph, and what the labels left of the given one; no self-loops."""
+    """Return the last learned graph and the discounted given graph, without self-loops."""
     fitted = model.model_
     metric, learned = fitted.layers[-1].metric, _as_scipy(fitted.layers[-1].learned)
     given = fitted.candidates.weighted_given(metric, fitted.options.given_decay)
@@ -128,19 +131,19 @@ def choose_rows(
     labeled: NDArray[np.int64],
     max_rows: int,
 ) -> NDArray[np.int64]:
-    """Return rows to draw: all of them, or labelled ones and those they are joined with most."""
+    """Return rows to draw: all, or labelled rows and their strongest neighbours, breadth-first."""
     num_rows = graph.shape[0]
     if num_rows <= max_rows:
         return np.arange(num_rows)
     rng = np.random.default_rng(0)
     is_chosen = np.zeros(num_rows, dtype=bool)
-    # So few at first that their neighbours have room beside them.
+    # A quarter, which leaves room for their neighbours.
     is_chosen[rng.permutation(labeled)[: max(1, max_rows // 4)]] = True
     while (room := max_rows - int(is_chosen.sum())) > 0:
         strength = np.where(is_chosen, 0.0, graph @ is_chosen.astype(np.float64))
         best = np.argsort(-strength, kind="stable")[:room]
         best = best[strength[best] > 0]
-        if not len(best):  # rows that nothing joins with what is chosen
+        if not len(best):  # no selected row has another neighbour
             best = rng.permutation(np.flatnonzero(~is_chosen))[:room]
         is_chosen[best] = True
     return np.flatnonzero(is_chosen)
@@ -157,9 +160,9 @@ def class_colors(model: JLGCNClassifier) -> list[str]:
 
 
 def _as_scipy(graph: SparseGraph) -> scipy.sparse.csr_array:
-    row, col = graph.edge_index.numpy()
+    row, col = graph.edge_index.cpu().numpy()
     is_edge = row != col
-    entries = graph.weight.numpy().astype(np.float64)[is_edge]
+    entries = graph.weight.cpu().numpy().astype(np.float64)[is_edge]
     size = (graph.num_nodes, graph.num_nodes)
     return scipy.sparse.csr_array((entries, (row[is_edge], col[is_edge])), shape=size)
 
@@ -178,18 +181,18 @@ def _entries(
 
 
 def _start(model: JLGCNClassifier, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return rows in their order along the two longest directions of their spread features.
+    """Return the ranks of rows along the first two principal components, (len(rows), 2).
 
-    Their order, (len(rows), 2), not their place: a class far from all others would stay there, and
-    the others would share what room is left.
+    Ranks, not coordinates: a class far from all others would leave them little room.
     """
     fitted = model.model_
-    spread = (fitted.diffused / fitted.graph.degree().sqrt().unsqueeze(-1))[rows].double().numpy()
-    spread = spread - spread.mean(0)
-    _, vectors = np.linalg.eigh(spread.T @ spread)
-    found = spread @ vectors[:, ::-1][:, :2]
+    diffused = fitted.diffused / fitted.graph.degree().sqrt().unsqueeze(-1)
+    x = diffused.cpu()[rows].double().numpy()
+    x = x - x.mean(0)
+    _, vectors = np.linalg.eigh(x.T @ x)
+    found = x @ vectors[:, ::-1][:, :2]
     found = np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
-    noise = np.random.default_rng(0).normal(size=found.shape)  # equal rows would never part
+    noise = np.random.default_rng(0).normal(size=found.shape)  # equal rows would never separate
     order = np.argsort(np.argsort(found + 1e-9 * noise, axis=0), axis=0)
     centred: NDArray[np.float64] = _START_WIDTH * ((order + 0.5) / len(rows) - 0.5)
     return centred
@@ -198,20 +201,20 @@ def _start(model: JLGCNClassifier, rows: NDArray[np.int64]) -> NDArray[np.float6
 def _layout(
     graph: scipy.sparse.csr_array, places: NDArray[np.float64], *, progress: bool
 ) -> NDArray[np.float64]:
-    """Move rows until neighbours are near each other, (n, 2); within -1 and 1."""
+    """Return positions of a force-directed layout, (n, 2), about within -1 and 1."""
     num_rows = len(places)
     upper = scipy.sparse.triu(graph, 1).tocoo()
-    # Relative to the heaviest edges of both ends: rows in thin places are as near as others.
+    # Relative to the heaviest edges of both ends, so that sparse regions are drawn as dense ones.
     heaviest = np.maximum(graph.max(axis=1).toarray().ravel(), 1e-30)
     share = upper.data / np.sqrt(heaviest[upper.row] * heaviest[upper.col])
     rng = np.random.default_rng(0)
     steps = range(_LAYOUT_STEPS if upper.nnz else 0)
-    for step in tqdm(steps, desc="map", disable=None if progress else True):
+    for step in tqdm(steps, desc="layout", disable=None if progress else True):
         is_taken = rng.random(upper.nnz) < share
         i, j = upper.row[is_taken], upper.col[is_taken]
         pull = places[i] - places[j]
         pull *= -2 / (1 + (pull**2).sum(1, keepdims=True))
-        ends = np.repeat(np.concatenate([i, j]), _STRANGERS)
+        ends = np.repeat(np.concatenate([i, j]), _NEGATIVE_SAMPLES)
         push = places[ends] - places[rng.integers(num_rows, size=len(ends))]
         square = (push**2).sum(1, keepdims=True)
         push *= 2 / ((0.01 + square) * (1 + square))
@@ -220,8 +223,7 @@ def _layout(
         length = np.linalg.norm(moved, axis=1, keepdims=True)
         moved *= np.minimum(1, 4 / np.maximum(length, 1e-30))
         places = places + _STEP * (1 - step / _LAYOUT_STEPS) * moved
-    # Axes mean nothing, so each fills the picture; a few rows that were pushed far out would make
-    # all others small.
+    # Each axis fills the picture, except for outliers, which would make all else small.
     low, high = np.quantile(places, (0.005, 0.995), axis=0)
     middle, reach = (low + high) / 2, np.maximum((high - low) / 2, 1e-30)
     within: NDArray[np.float64] = np.clip((places - middle) / reach, -1.05, 1.05)
@@ -238,14 +240,14 @@ def _summed(
 def _explained(
     model: JLGCNClassifier, first: NDArray[np.int64], second: NDArray[np.int64], *, progress: bool
 ) -> tuple[NDArray[np.float64], list[list[tuple[int, float]]]]:
-    """Return the squared distance of pairs and the features that add most to each, or take most.
+    """Return squared distances of pairs, and the features of the largest contributions to each.
 
     :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
     """
     fitted = model.model_
-    metric, unit = fitted.layers[-1].metric.double(), fitted.candidates.unit
+    metric, unit = fitted.layers[-1].metric.cpu().double(), fitted.candidates.unit
     x = fitted.candidates.x
-    rows = x.to_scipy() if isinstance(x, SparseFeatures) else x.numpy()
+    rows = x.to_scipy() if isinstance(x, SparseFeatures) else x.cpu().numpy()
     size = max(1, _CHUNK_ENTRIES // metric.shape[0])
     distances, top = [], []
     starts = range(0, len(first), size)
@@ -264,5 +266,5 @@ def _explained(
 
 
 def _rounded(values: NDArray[np.floating], digits: int) -> list[float]:
-    """Return numbers to some significant digits, so that the page stays small."""
+    """Return numbers of some significant digits, which keeps the page small."""
     return [float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""How good a fitted model is on labels that it did not learn from, and how sure of itself."""
+"""Accuracy and calibration of a fitted model on held-out labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison, compare
 from jlgcn.ops import SparseFeatures
 
-# Models of more rows are not fitted again where nobody asks for it.
+# Above so many rows, k-fold cross-validation only on request: it fits the model again.
 _ROWS_FOR_FOLDS = 20_000
 _FOLDS = 5
 _BINS = 10
@@ -29,13 +29,12 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What a model says of labels that it did not learn from.
+    """Predictions of held-out labels.
 
     Attributes:
-        label: their classes, (M,), as places in `classes_`.
-        probability: of the classes, (M, n_classes).
-        num_folds: how often a part of the labels was hidden and the model fitted again; 0 if
-            instead each label was predicted by all others within one fit.
+        label: true classes, (M,), as indices into `classes_`.
+        probability: predicted class probabilities, (M, n_classes).
+        num_folds: number of folds of the cross-validation; 0 for leave-one-out within one fit.
     """
 
     label: NDArray[np.int64]
@@ -44,13 +43,13 @@ class HeldOut:
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """The likeliest class of each, (M,)."""
-        likeliest: NDArray[np.int64] = self.probability.argmax(-1)
-        return likeliest
+        """Predicted classes, (M,)."""
+        predicted: NDArray[np.int64] = self.probability.argmax(-1)
+        return predicted
 
     @property
     def accuracy(self) -> float:
-        """Share of labels that are predicted."""
+        """Share of labels that are predicted correctly."""
         return float((self.predicted == self.label).mean())
 
     @property
@@ -62,7 +61,7 @@ class HeldOut:
 
     @property
     def protocol(self) -> str:
-        """What was hidden from what, and which interval it is, in sentences for the reader."""
+        """The evaluation protocol, in sentences."""
         return f"{self._hidden} The 95 % interval of the accuracy is a Wilson score interval."
 
     @property
@@ -94,7 +93,7 @@ class HeldOut:
         return np.asarray(f1_score(self.label, self.predicted, **options))
 
     def bins(self) -> list[tuple[int, float, float]]:
-        """Return number, mean probability and accuracy of predictions, by tenths of probability."""
+        """Return count, mean confidence and accuracy of ten equal bins of confidence."""
         sure = self.probability.max(-1)
         place = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
         is_right = self.predicted == self.label
@@ -106,30 +105,29 @@ class HeldOut:
 
     @property
     def calibration_error(self) -> float:
-        """Mean distance of probability and accuracy over bins, weighted by their numbers."""
+        """Expected calibration error: mean |confidence - accuracy| over bins, by their counts."""
         return sum(n * abs(sure - right) for n, sure, right in self.bins()) / len(self.label)
 
 
 def held_out(
     model: JLGCNClassifier, *, folds: int | None = None, progress: bool = False
 ) -> HeldOut | None:
-    """Predict every label of a fitted model by others.
+    """Predict every label of a fitted model from the others, by cross-validation.
 
-    With folds, a part of each class's labels is hidden at a time and the model fitted again, graph,
-    metric and choices included: nothing of it has seen what it is asked for. Without, each label is
-    predicted by all others in the last layer's regression, in one fit whose graph and metric did
-    see it.
+    Stratified k-fold: each fold's labels are held out of a complete fit, graph, metric and selected
+    hyperparameters included. Leave-one-out: each label is held out of the last layer's regression
+    only, so graph and metric have seen it.
 
     Args:
         model: a fitted estimator.
-        folds: in how many parts labels are hidden; 0 to leave each out in one fit. None for 5, and
-            for 0 where there are more than 20,000 rows.
-        progress: show a bar.
+        folds (int ≥ 2, 0 or None, default None): number of folds; 0 for leave-one-out. None is 5,
+            and 0 above 20,000 rows.
+        progress (bool, default False): show a progress bar.
 
     Returns:
-        What was predicted; None where there is one label only.
+        The predictions; None if there is one label only.
 
-    Cost: a fit for each fold; without folds one eigendecomposition of n_components.
+    Cost: a fit for each fold; leave-one-out one eigendecomposition of n_components.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -137,37 +135,37 @@ def held_out(
         >>> held_out(model, folds=0).accuracy > 0.9
         True
     """
-    y = torch.from_numpy(label_codes(model))
+    y = torch.from_numpy(label_codes(model)).to(model.model_.diffused.device)
     if folds is not None and (folds < 0 or folds == 1):
-        raise ValueError(
-            f"folds must be 2 or more, or 0 to leave labels out one by one, but it is {folds}"
-        )
+        raise ValueError(f"folds must be 2 or more, or 0 for leave-one-out, but it is {folds}")
     fitted, train = model.model_, model.model_.train
     if len(train) < 2:
         return None
     if folds is None:
         folds = _FOLDS if len(y) <= _ROWS_FOR_FOLDS else 0
-    labels = y[train]
+    labels = y[train].cpu()
     if folds == 0:
-        scores = leave_one_out(fitted.inputs(), y, train, len(model.classes_))
-        return HeldOut(labels.numpy(), scores.softmax(-1).numpy(), 0)
+        logits = leave_one_out(fitted.inputs(), y, train, len(model.classes_))
+        return HeldOut(labels.numpy(), logits.softmax(-1).cpu().numpy(), 0)
     folds = min(folds, len(train))
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    # On the CPU: folds do not depend on the device.
+    cpu = torch.device("cpu")
+    order = torch.randperm(len(train), generator=torch.Generator(cpu).manual_seed(0), device=cpu)
     order = order[labels[order].argsort(stable=True)]  # class by class, each in a random order
-    probability = torch.zeros(len(train), len(model.classes_), dtype=torch.float64)
-    bar = tqdm(range(folds), desc="fits with labels hidden", disable=None if progress else True)
+    probability = torch.zeros(len(train), len(model.classes_), dtype=torch.float64, device=cpu)
+    bar = tqdm(range(folds), desc="cross-validation", disable=None if progress else True)
     for fold in bar:
         hidden = order[fold::folds]
-        shown = torch.ones(len(train), dtype=torch.bool)
-        shown[hidden] = False
+        is_shown = torch.ones(len(train), dtype=torch.bool, device=cpu)
+        is_shown[hidden] = False
         again = fit_closed_form(
             fitted.candidates.x,
             y,
             fitted.candidates.given,
-            train=train[shown],
+            train=train[is_shown.to(train.device)],
             options=model.closed_form_options(),
         )
-        found = again.logits[train[hidden]].double().softmax(-1)
+        found = again.logits[train[hidden.to(train.device)]].double().softmax(-1).cpu()
         probability[hidden, : found.shape[1]] = found  # the last classes may have no label left
     return HeldOut(labels.numpy(), probability.numpy(), folds)
 
@@ -181,7 +179,7 @@ def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparis
     x = candidates.x.to_scipy() if isinstance(candidates.x, SparseFeatures) else candidates.x
     estimator = clone(model).set_params(scaler="none")  # the stored features are scaled
     return compare(
-        np.asarray(x) if isinstance(x, torch.Tensor) else x,
+        x.cpu().numpy() if isinstance(x, torch.Tensor) else x,
         labels,
         candidates.given,
         estimator=estimator,
@@ -190,8 +188,8 @@ def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparis
 
 
 def label_codes(model: JLGCNClassifier) -> NDArray[np.int64]:  # (n_samples,)
-    """Return the place of every row's label in `classes_`; -1 for none."""
+    """Return the index of every row's label in `classes_`; -1 for unlabelled rows."""
     check_is_fitted(model, "model_")
     codes = np.full(len(model.transduction_), -1)
-    codes[model.model_.train.numpy()] = model.model_.labels.numpy()
+    codes[model.model_.train.cpu().numpy()] = model.model_.labels.cpu().numpy()
     return codes

@@ -1,4 +1,4 @@
-"""One page about a fitted model: what it found, how far to trust it, its graph to look at."""
+"""The HTML page of a fitted model: hyperparameters, held-out scores, graph, features."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from jlgcn.report.render import render
 _Fact: TypeAlias = tuple[str, str, str]  # what, how much, and a note below it
 
 _FEATURES = 20
-_CLASSES = 50  # that have a line in the table
+_CLASSES = 50  # lines of the table of classes
 _INTERVAL = ("mean", "low", "high")
-_KERNEL = {False: "linear", True: "with a kernel"}
-_SEEN = {
+_KERNEL = {False: "ridge, linear", True: "ridge, Nyström RBF kernel"}
+_INPUTS = {
     "degree": "diffused features",
-    "unit": "directions of diffused features",
-    "unit+own": "directions of diffused and own features",
-    "unit+own+neighbors": "directions of diffused, own and neighbours' features",
+    "unit": "diffused features, unit norm",
+    "unit+own": "diffused and own features, unit norm",
+    "unit+own+neighbors": "diffused, own and neighbours' features, unit norm",
 }
 _SCALED = {
-    "words": "weighted as words",
-    "table": "scaled as a table",
-    "embeddings": "embeddings, as they came",
-    "none": "as they came",
+    "words": "tf-idf (words)",
+    "table": "standardised (table)",
+    "embeddings": "not scaled (embeddings)",
+    "none": "not scaled",
 }
 
 
@@ -48,21 +48,21 @@ def write_model_page(
     compares: bool = False,
     progress: bool = False,
 ) -> HeldOut | None:
-    """Write one HTML page about a fitted model, which needs no network, and return its scores.
+    """Write a self-contained HTML page about a fitted model, and return its held-out scores.
 
     Args:
         model: a fitted estimator.
-        path: the file; its folder is made if need be.
-        name: what the page calls the model.
-        ids: names of its rows; their numbers if not given.
-        feature_names: names of its features; its own, or x0, x1, … if not given.
-        folds: how labels are hidden for the scores, see
+        path: file to write; its folder is created if it does not exist.
+        name (str, default "model"): title of the page.
+        ids: names of the rows; None for their numbers.
+        feature_names: names of the features; None for those of `fit`, or x0, x1, ….
+        folds (int or None, default None): folds of the cross-validation, see
             :func:`jlgcn.report.held_out.held_out`.
-        compares: also run :func:`jlgcn.compare` on the model's own rows.
-        progress: show bars.
+        compares (bool, default False): also run :func:`jlgcn.compare` on the model's own rows.
+        progress (bool, default False): show progress bars.
 
-    Cost: that of :func:`jlgcn.report.held_out.held_out`, by default five fits, and of
-    :func:`jlgcn.report.graph_view.graph_view`; 40 to 60 fits more with `compares`.
+    Cost: :func:`jlgcn.report.held_out.held_out`, by default five fits, and
+    :func:`jlgcn.report.graph_view.graph_view`; 40 to 60 more fits with `compares`.
 
     Example:
         >>> import tempfile
@@ -81,7 +81,9 @@ def write_model_page(
     ids = [str(i) for i in range(num_rows)] if ids is None else ids
     for what, found, size in (("ids", ids, num_rows), ("feature_names", names, num_features)):
         if len(found) != size:
-            raise ValueError(f"{what} must have {size:,} names, but it has {len(found):,}")
+            raise ValueError(
+                f"{what} must have {size:,} names, but it has {len(found):,}; pass one for each"
+            )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     comparison = compare_again(model, progress=progress) if compares else None
     scores = held_out(model, folds=folds, progress=progress)
@@ -114,18 +116,18 @@ def _settings(model: JLGCNClassifier) -> list[_Fact]:
         ("rows", f"{len(model.transduction_):,}", ""),
         ("features", f"{model.n_features_in_:,}", _SCALED[model.scaler_.kind]),
         ("classes", f"{len(model.classes_):,}", ""),
-        ("labelled rows", f"{len(fitted.train):,}", ""),
+        ("labels", f"{len(fitted.train):,}", ""),
         ("learned edges", f"{_num_edges(fitted.layers[-1].learned):,}", ""),
         ("given edges", "none" if given is None else f"{_num_edges(given):,}", ""),
-        ("neighbours of a row", f"{chosen.n_neighbors}", _origin(model.n_neighbors)),
-        ("restart of the walk", f"{chosen.restart:g}", _origin(model.restart)),
+        ("n_neighbors", f"{chosen.n_neighbors}", _origin(model.n_neighbors)),
+        ("restart probability", f"{chosen.restart:g}", _origin(model.restart)),
         ("classifier", _KERNEL[chosen.kernel_gamma > 0], _origin(model.kernel_gamma)),
-        ("which sees", _SEEN[chosen.inputs], _origin(model.inputs)),
+        ("inputs", _INPUTS[chosen.inputs], _origin(model.inputs)),
     ]
-    if given is not None:  # nothing to choose where all edges are learned ones
+    if given is not None:  # both have no effect without given edges
         degree, decay = f"{chosen.learned_degree:g}", f"{chosen.given_decay:g}"
-        facts.append(("weight of learned edges", degree, _origin(model.learned_degree)))
-        facts.append(("decay of given edges", decay, _origin(model.given_decay)))
+        facts.append(("learned_degree", degree, _origin(model.learned_degree)))
+        facts.append(("given_decay", decay, _origin(model.given_decay)))
     return facts
 
 
@@ -157,8 +159,8 @@ def _scores(model: JLGCNClassifier, scores: HeldOut) -> dict[str, Any]:
                 f"95 %: {100 * low:.1f} to {100 * high:.1f}",
             ),
             ("macro-F1", f"{100 * scores.macro_f1:.1f} %", "mean over classes"),
-            ("calibration error", f"{100 * scores.calibration_error:.1f} %", "0 is best"),
-            ("commonest class", f"{100 * counts.max() / counts.sum():.1f} %", "if always answered"),
+            ("calibration error", f"{100 * scores.calibration_error:.1f} %", "expected; 0 is best"),
+            ("baseline", f"{100 * counts.max() / counts.sum():.1f} %", "always the majority class"),
         ],
         "num_labels": len(scores.label),
         "protocol": scores.protocol,
@@ -183,7 +185,7 @@ def _legend(model: JLGCNClassifier) -> list[tuple[str, object]]:
 
 
 def _features(model: JLGCNClassifier, names: Sequence[str]) -> dict[str, Any]:
-    added = model.model_.feature_importance()
+    added = model.model_.feature_importance().cpu()
     order = added.argsort(descending=True, stable=True)[:_FEATURES].tolist()
     most = max(float(added.max()), 1e-300)
     return {
@@ -196,8 +198,8 @@ def _features(model: JLGCNClassifier, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
-    ways = []
+    variants = []
     for name in comparison.accuracy:
         mean, low, high = (100 * comparison.interval(name)[part] for part in _INTERVAL)
-        ways.append((name, (f"{mean:.1f} %", f"{low:.1f} to {high:.1f}")))
-    return {"advice": comparison.advice, "ways": ways, "protocol": comparison.protocol}
+        variants.append((name, (f"{mean:.1f} %", f"{low:.1f} to {high:.1f}")))
+    return {"advice": comparison.advice, "variants": variants, "protocol": comparison.protocol}

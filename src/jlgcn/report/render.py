@@ -1,4 +1,4 @@
-"""Pages from templates: whatever a model or a record holds is shown as text, never as markup."""
+"""HTML pages from autoescaping templates: data are shown as text, never as markup."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def render(
     script: str,
     **content: object,
 ) -> str:
-    """Return a self-contained page, which may load nothing and run its one script only.
+    """Return a self-contained page that loads nothing and runs one script only.
 
     Every value is escaped. Inside ``<script type="application/json">`` the filter ``tojson``
     leaves no ``<``, ``>`` or ``&``: ``</script`` would end the element, and ``<!--`` change how its
-    end is found. A Content-Security-Policy forbids everything else, forms and ``<base>`` included;
-    it cannot forbid ``<meta http-equiv=refresh>``, so escaping is what a page relies on.
+    end is found. A Content-Security-Policy forbids all else, forms and ``<base>`` included. It
+    cannot forbid ``<meta http-equiv=refresh>``, so the escaping is essential.
 
     Args:
         template: name of a file in ``templates`` that extends ``layout.html``.
-        styles: names of style sheets of this package, in their order.
+        styles: names of style sheets of this package, in order.
         script: name of a script of this package.
-        content: what the template asks for; a name that is missing raises.
+        content: variables of the template; a missing one raises.
     """
     code = "\n" + _file(script)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
