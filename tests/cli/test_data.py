@@ -78,6 +78,23 @@ def test_new_rows_are_predicted_with_and_without_edges(folder: Path) -> None:
         assert sum(truth[name] == grape for name, grape in got.items()) >= 9
 
 
+def test_weights_of_edges_to_new_rows_count(folder: Path) -> None:
+    new, out = folder / "new.csv", folder / "weighted.csv"
+    fitted = JLGCNClassifier.load(folder / "model")
+    rows, old = read(new), [row["name"] for row in read(folder / "wines.csv")]
+    known: list[list[object]] = [
+        ["a", "b", "weight"],
+        [rows[2]["name"], old[7], 9.0],
+        [old[5], rows[3]["name"], 0.5],
+    ]
+    known.append([old[5], old[6], 3.0])  # not an edge of a new row
+    edges = write(folder / "weighted_edges.csv", known)
+    run("predict", folder / "model", new, "--edges", edges, "--out", out)
+    x = [[float(row[name]) for name in fitted.table_.feature_names] for row in rows]  # type: ignore[union-attr]
+    expected = fitted.predict_proba(x, (np.array([[2, 3], [7, 5]]), np.array([9.0, 0.5]))).max(-1)
+    assert [float(row["probability"]) for row in read(out)] == pytest.approx(expected, abs=1e-4)
+
+
 def test_edges_carry_the_tables_ids(folder: Path) -> None:
     import networkx
 
@@ -113,18 +130,18 @@ def test_a_class_is_explained_by_rows_and_labels_are_asked_for(folder: Path) -> 
     }
     assert output.startswith(grape[name])
     lines = output.splitlines()
-    total = float(lines[0].split("score of ")[1].split()[0])
+    total = float(lines[0].split("score ")[1].split()[0])
     assert sum(float(line.split()[0]) for line in lines[1:5]) == pytest.approx(total, abs=0.1)
-    assert "come over given edges" in lines[4]
+    assert "given edges" in lines[4]
     assert len(lines) == 9
     assert all(line.split()[0] in grape for line in lines[6:])
     result = run("explain", folder / "model", name, "--layer", 0, code=2)
-    assert "name the second one, J, too" in result.output
+    assert "needs a second row, J" in result.output
     suggested = run("suggest", folder / "model", "-n", 4).output.split()
     label = {row["name"]: row["grape"] for row in rows}
     assert [label[row] for row in suggested] == [""] * 4
     result = run("suggest", folder / "model", "-n", 139, code=2)
-    assert "138 rows have no label" in result.output
+    assert "must be 1 to 138, the rows without a label" in result.output
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +183,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(hostile: Path) ->
         "\\x1b]0;gone\\x07": run("predict", model).output,
         "a\\nb\n": run("suggest", model, "-n", 3).output,
         "width\\x1b[2J": run("explain", model, "7", "8").output,
-        "+1\\x1b[31m, with a score": run("explain", model, "8", "--top", 20).output,
+        "+1\\x1b[31m: score": run("explain", model, "8", "--top", 20).output,
         "has no column 'width\\x1b[2J'": run("predict", model, short, code=2).output,
         "got 1: gone\\x1b[2J": run("predict", model, ragged, code=2).output,
     }

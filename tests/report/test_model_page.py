@@ -452,10 +452,7 @@ def test_the_command_writes_the_page_with_the_tables_names(
     model.save(folder)
     output = run(folder, "--folds", 0).output
     low, high = held_out(model, folds=0).accuracy_interval  # type: ignore[union-attr]
-    assert (
-        f"of 40 hidden labels are right (95 % interval {100 * low:.1f} to {100 * high:.1f})"
-        in output
-    )
+    assert f"on 40 held-out labels (95 % interval {100 * low:.1f} to {100 * high:.1f})" in output
     page = tmp_path / "wines-report.html"
     assert f"written: {page}" in output
     assert Page(page.read_text()).view["row"]["id"][:2] == ["0", "1"]

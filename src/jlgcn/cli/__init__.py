@@ -1,4 +1,4 @@
-"""The command line. Heavy imports happen inside the commands, so that help comes at once."""
+"""The command line. Commands import heavy packages themselves, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -34,11 +34,15 @@ def jlgcn_command(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> None:
-    """Learn the graph and the features together, for data whose graph is missing or wrong.
+    """Joint learning of graph and classifier, for tables whose graph is missing or noisy.
 
-    Begin with "jlgcn compare TABLE --label COLUMN", which says whether a learned graph helps with
-    your own data, and "jlgcn fit"; or with "jlgcn doctor", which shows what runs on this machine
-    and how fast, and "jlgcn paper list", which shows what of the paper can be trained.
+    Your own data: "jlgcn compare TABLE --label COLUMN" measures whether a learned
+    graph helps, "jlgcn fit" fits a model, and "jlgcn report" writes a page about
+    it.
+
+    The network of the paper: "jlgcn paper list" lists what can be reproduced.
+
+    Installation: "jlgcn doctor" checks versions, devices and speed.
     """
 
 

@@ -1,4 +1,4 @@
-"""The group of commands about the publication: its recipes, their records, and the report."""
+"""Commands that reproduce the publication: recipes, records and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a report is printed."""
+    """Output format of a report."""
 
     table = "table"
     csv = "csv"
@@ -40,15 +40,17 @@ paper = recipe_commands(
     "jlgcn paper",
     _recipes,
     _gather,
-    "Reproduce the publication: its tables and figures, from recipes with the published numbers.",
+    "Reproduce the tables and figures of the publication: train its network, compare the numbers.\n\n"
+    'Example: "jlgcn paper run citation/cora --seeds 3 --download", then "jlgcn paper record" and\n'
+    '"jlgcn paper report".',
 )
 
-ResultsOption = Annotated[Path, typer.Option(help="Folder of records.")]
+ResultsOption = Annotated[Path, typer.Option(help='Folder of records, see "record".')]
 OutOption = Annotated[
     Path | None,
-    typer.Option(help="Write a page, tables and figures into this folder instead of printing."),
+    typer.Option(help="Folder for an HTML page, tables and figures. Default: print a table."),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 @paper.command()
@@ -57,18 +59,21 @@ def report(
     out: OutOption = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Print the recorded results: means over seeds with 95 % intervals, beside the published ones.
+    """Compare recorded results with the published ones: means over seeds, 95 % intervals.
 
-    "honest" is the epoch that validation selected; "authors" the best epoch on the test nodes,
-    which nobody can know in advance: it is there to compare with the paper, and for nothing else.
-    With --out, "index.html" in that folder has everything on one page that needs no network.
+    Example: jlgcn paper report --out report
+
+    "honest" is the test accuracy at the epoch that validation selected. "authors"
+    is the best test accuracy over all epochs, as the paper's authors report:
+    optimistic, for comparison only. With --out, "index.html" in that folder is a
+    page that works offline.
     """
     from jlgcn.paper import write_report
     from jlgcn.paper.recipes import RECIPES
     from jlgcn.paper.records import read_records
     from jlgcn.paper.summary import summarize
 
-    # Records of other recipes may stand in the same folder.
+    # The folder may have records of other recipes.
     lines = [line for line in read_records(results) if line["recipe"] in RECIPES]
     rows = summarize(lines)
     check_found(rows, results, "jlgcn paper")
@@ -79,7 +84,7 @@ def report(
 
 
 def check_found(rows: list[dict[str, Any]], results: Path, name: str) -> None:
-    """End the command if there are no records."""
+    """Exit with a message if there are no records."""
     if not rows:
         typer.echo(
             f"no records below {results}; train with: {name} run RECIPE, then: {name} record",
@@ -89,7 +94,7 @@ def check_found(rows: list[dict[str, Any]], results: Path, name: str) -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], form: Format) -> None:
-    """Print means over seeds."""
+    """Print means over seeds in a format."""
     from jlgcn.paper.tables import rows_as_csv, summary_table
 
     printers: dict[Format, Callable[[], str]] = {

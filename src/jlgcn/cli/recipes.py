@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from jlgcn.paper.recipe import Recipe, Variant
     from jlgcn.training import RunOptions
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='Its name, see "list".')]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help='Name of a recipe, see "list".')]
 VariantOption = Annotated[
     list[str] | None,
-    typer.Option("--variant", help='One of the recipe\'s variants, or "all"; may be repeated.'),
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        help='Variant of the recipe, or "all"; repeatable. Default: its main variants, see "show".',
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field; may be repeated."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Override a setting, such as epochs=3; repeatable."
+    ),
 ]
 
 
@@ -33,9 +39,9 @@ def recipe_commands(
     """Return the commands list, show, run and record of a collection of recipes.
 
     Args:
-        name: what is typed before them, for messages.
-        recipes: returns the recipes by name, when a command needs them.
-        gather: returns what gathers finished runs into records, likewise.
+        name: the command line of the group, for messages.
+        recipes: returns the recipes by name; called by commands, because it imports PyTorch.
+        gather: returns the function that gathers finished runs into records, likewise.
         about: help of the group.
     """
     group = typer.Typer(
@@ -48,23 +54,23 @@ def recipe_commands(
 
     @group.command("list")
     def list_recipes() -> None:
-        """List the recipes, and what each of them compares."""
+        """List the recipes: a table or figure each, with the published number."""
         found = recipes()
         width = max(len(name) for name in found)
         for recipe in found.values():
             published = [recipe.variant(name).published for name in recipe.main]
             number = f" (published {published[0]:g})" if published and published[0] else ""
             typer.echo(f"{recipe.name:{width}} {recipe.place}: {recipe.summary}{number}")
-        typer.echo(f'"{name} show RECIPE" tells more; "{name} run RECIPE" trains it.')
+        typer.echo(f'Next: "{name} show RECIPE" for its settings, "{name} run RECIPE" to train it.')
 
     @group.command()
     def show(recipe: RecipeName, variant: VariantOption = None, settings: SetOption = None) -> None:
-        """Show a recipe: its variants, fields that "run --set" can change, and what is open."""
+        """Show the variants and settings of a recipe, and what the publication leaves open."""
         found, chosen, _ = _chosen(recipes(), recipe, variant, settings)
         typer.echo(f"{found.name}: {found.place}\n{found.summary}\n\nvariants:")
         for each in found.variants:
             published = "" if each.published is None else f", published {each.published:g}"
-            is_main = " (runs where none are named)" if each.name in found.main else ""
+            is_main = " (main)" if each.name in found.main else ""
             typer.echo(f"  {each.name}{published}{is_main}")
         first = chosen[0]
         typer.echo(f"\nsettings of {first.name}:")
@@ -80,35 +86,43 @@ def recipe_commands(
         recipe: RecipeName,
         variant: VariantOption = None,
         settings: SetOption = None,
-        seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 1,
-        first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+        seeds: Annotated[int, typer.Option(min=1, help="Number of random seeds.")] = 1,
+        first_seed: Annotated[int, typer.Option(min=0, help="First random seed.")] = 0,
         out: Annotated[Path, typer.Option(help="Folder for runs and checkpoints.")] = Path("runs"),
         data: Annotated[
-            Path | None, typer.Option(help="Folder of the data; JLGCN_DATA if it is not given.")
+            Path | None,
+            typer.Option(help="Folder of the data. Default: $JLGCN_DATA, or ~/.cache/jlgcn."),
         ] = None,
         download: Annotated[
-            bool, typer.Option("--download", help="Fetch data files that are not there.")
+            bool, typer.Option("--download", help="Download missing data files.")
         ] = False,
         resume: Annotated[
-            bool, typer.Option("--resume", help="Go on from checkpoints of an interrupted run.")
+            bool, typer.Option("--resume", help="Resume interrupted runs from their checkpoints.")
         ] = False,
         threads: Annotated[
             int | None,
-            typer.Option(min=1, help="Threads a run; results depend on it in the last bit."),
+            typer.Option(
+                min=1,
+                help="CPU threads of a run, which affect the last bits. Default: PyTorch's.",
+            ),
         ] = None,
-        jobs: Annotated[int, typer.Option(min=1, help="Seeds that run side by side.")] = 1,
+        jobs: Annotated[int, typer.Option(min=1, help="Processes that run in parallel.")] = 1,
         checkpoint_seconds: Annotated[
-            float, typer.Option(min=0, help="Time between two checkpoints.")
+            float, typer.Option(min=0, help="Seconds between checkpoints.")
         ] = 120.0,
-        device: Annotated[str, typer.Option(help="Where to train, such as cpu or cuda:1.")] = "cpu",
+        device: Annotated[
+            str, typer.Option(help="PyTorch device to train on, such as cpu or cuda:1.")
+        ] = "cpu",
     ) -> None:
-        """Train the variants of a recipe, seed by seed; what is finished is not run again.
+        """Train the variants of a recipe, for each random seed; finished runs are skipped.
 
-        Ctrl-C finishes the epoch and leaves a checkpoint; the same command with --resume goes on
-        from it and ends with the same parameters, bit for bit.
+        Example: run RECIPE --seeds 3 --set epochs=50
 
-        Several processes share the rows of exact graphs, or the clouds of a batch, where torchrun
-        starts them: torchrun --nproc-per-node 2 -m jlgcn paper run RECIPE
+        Ctrl-C finishes the epoch and writes a checkpoint. The same command with
+        --resume continues from it and ends with bitwise the same parameters.
+
+        Under torchrun, processes share the rows of exact graphs, or the clouds of a
+        batch: torchrun --nproc-per-node 2 -m jlgcn paper run RECIPE
         """
         from concurrent.futures import ProcessPoolExecutor, as_completed
         from dataclasses import replace
@@ -130,7 +144,7 @@ def recipe_commands(
         }
         quiet = RunOptions(device=device, checkpoint_seconds=checkpoint_seconds)
         shown = replace(quiet, progress=True)
-        # Seed by seed over all variants, so that what is interrupted has as many seeds of each.
+        # Seeds outside, variants inside: an interrupted command has as many seeds of each variant.
         wanted = [
             (each.experiment, seed, options | {"variant": f"{each.name}{label}"})
             for seed in range(first_seed, first_seed + seeds)
@@ -159,7 +173,7 @@ def recipe_commands(
                     raise
         except KeyboardInterrupt:
             typer.echo(
-                "stopped; finished seeds are kept, and --resume goes on with the others", err=True
+                "stopped; finished runs are kept, and --resume continues the others", err=True
             )
             raise typer.Exit(130) from None
         except (OSError, ValueError) as problem:
@@ -168,10 +182,10 @@ def recipe_commands(
 
     @group.command()
     def record(
-        runs: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("runs"),
-        results: Annotated[Path, typer.Option(help="Folder of records.")] = Path("results"),
+        runs: Annotated[Path, typer.Option(help='Folder of runs, see "run".')] = Path("runs"),
+        results: Annotated[Path, typer.Option(help="Folder for records.")] = Path("results"),
     ) -> None:
-        """Gather finished runs into results/RECIPE.jsonl, a line a seed."""
+        """Gather finished runs into RESULTS/RECIPE.jsonl, a line for each seed."""
         written = gather()(runs, results)
         if not written:
             typer.echo(
@@ -190,7 +204,7 @@ def _chosen(
     variants: list[str] | None,
     settings: list[str] | None,
 ) -> tuple[Recipe[Any], list[Variant[Any]], str]:
-    """Return a recipe, its chosen variants with settings, and a label for what these change."""
+    """Return a recipe, its chosen variants with overridden settings, and a label of these."""
     from dataclasses import replace
 
     from jlgcn.paper import get_recipe
@@ -231,15 +245,15 @@ def _run_seed(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    with without_denormals():  # before the first threads, which take it over from this one
+    with without_denormals():  # before PyTorch starts threads, which inherit it
         return run_seed(experiment, seed, options=run_options, **options)
 
 
 def _echo_result(result: dict[str, Any]) -> None:
-    if not result:  # not the first of several processes
+    if not result:  # only the first of several processes has one
         return
     best = result["best_test_accuracy"]
-    trials = result["configuration"].get("num_trials")  # of all of which the seconds are
+    trials = result["configuration"].get("num_trials")  # seconds are the sum over trials
     epochs = result["configuration"].get("train", {}).get("epochs")  # the closed form has none
     if trials is not None:
         epochs, speed = None, f"{result['seconds']:.1f} s for {trials} trials"
