@@ -171,7 +171,7 @@ NUMPY = "arrays of NumPy live in one memory"
 NO_WEIGHT = "edges of new rows have no weight"
 ONE_WAY = "edges lead from new rows to old ones"
 OF_LABELS = "classes are those of the labels"
-ONE_CLASS = "all labels of y are of one class, .*, so that there is nothing to learn; label rows"
+ONE_CLASS = "all labels of y are of one class, .*, so there is nothing to learn; label rows"
 IDS = "a file names rows by their ids, not by numbers"
 
 
@@ -287,7 +287,7 @@ CASES = [
         "no nodes",
         "R",
         everywhere(
-            r"(0 sample\(s\)|0 nodes|0 rows).*(Pass|pass|needed)",
+            r"(0 sample\(s\)|0 nodes|0 rows).*(Pass|pass|add some)",
             fit=lambda _: learn(X[:0], Y[:0]),
             predict=lambda _: new_rows(X[:0]),
             nn=lambda _: network(T[:0]),
@@ -298,7 +298,7 @@ CASES = [
         "no features",
         "R",
         everywhere(
-            r"(0 feature\(s\)|0 features|0 columns of features).*(pass at least|needed)",
+            r"(0 feature\(s\)|0 features|0 columns of features).*(pass at least|add some)",
             fit=lambda _: learn(X[:, :0]),
             predict=lambda _: new_rows(X[:, :0]),
             nn=lambda _: network(T[:, :0]),
@@ -377,12 +377,12 @@ CASES = [
                 why="NaN in a column of labels means that there is none, as it does in data frames",
             ),
             Try("fit", lambda _: learn(y=np.where(Y < 0, np.inf, Y)), r"label is inf; pass -1"),
-            Try("fit", lambda _: learn(y=Y + 0.5), r"continuous.*such as 0.5; cut measurements"),
+            Try("fit", lambda _: learn(y=Y + 0.5), r"continuous.*such as 0.5; bin measurements"),
             Try("fit", lambda _: learn(y=np.eye(2)[TRUE]), r"\(40, 2\).*pass y.argmax\(1\)"),
             Try(
                 "command line",
                 lambda f: fit_command(f, classes(f, ["0.5", "1.25"])),
-                "continuous.*such as 0.5; cut measurements",
+                "continuous.*such as 0.5; bin measurements",
             ),
             Try(
                 "nn",
@@ -410,7 +410,7 @@ CASES = [
                 Try(
                     "fit",
                     lambda _, y=labels: learn(y=y),  # type: ignore[misc]
-                    r"-1 and 1, and -1 means.*no label.*pass \(y \+ 1\) // 2, or text",
+                    r"-1 and 1, and -1 means unlabelled; pass \(y \+ 1\) // 2, or text",
                 )
                 for labels in (2 * TRUE - 1, (2.0 * TRUE - 1).astype(object), ["-1", "1"] * 20)
             ),
@@ -423,7 +423,7 @@ CASES = [
                 Try(
                     "command line",
                     lambda f, names=names: fit_command(f, classes(f, names)),  # type: ignore[misc]
-                    r"-1 and 1, and -1 means.*no label",
+                    r"-1 and 1, and -1 means unlabelled",
                 )
                 for names in (["-1", "1"], ["-1.0", "1.0"])
             ),
@@ -435,15 +435,17 @@ CASES = [
         "R",
         [
             Try("fit", lambda _: learn(X + 1j), "Complex data not supported: X is .*; pass real"),
-            Try("fit", lambda _: learn(with_entry("red")), r"entry \(3, 1\) is 'red'; turn"),
-            Try("fit", lambda _: learn(np.full((N, 4), "red")), r"entry \(0, 0\) is 'red'; turn"),
+            Try("fit", lambda _: learn(with_entry("red")), r"entry \(3, 1\) is 'red'; encode"),
+            Try("fit", lambda _: learn(np.full((N, 4), "red")), r"entry \(0, 0\) is 'red'; encode"),
             Try("predict", lambda _: new_rows(X + 1j), "Complex data not supported: X is"),
-            Try("predict", lambda _: new_rows(with_entry("red")), r"entry \(3, 1\) is 'red'; turn"),
+            Try(
+                "predict", lambda _: new_rows(with_entry("red")), r"entry \(3, 1\) is 'red'; encode"
+            ),
             Try("nn", lambda _: network(T + 1j), "x must be of real numbers.*; pass real and"),
             Try(
                 "command line",
                 lambda f: fit_command(f, table(f, {(3, 1): "red"})),
-                r"column 'f1' of table.csv holds string, such as .*; turn it into numbers",
+                r"column 'f1' of table.csv is of string, such as .*; encode it",
             ),
         ],
     ),
@@ -645,7 +647,7 @@ CASES = [
             Try(
                 "fit",
                 lambda _: learn(X[:1], Y[:1]),
-                "1 sample.*Pass rows without a label",
+                "1 sample.*Pass unlabelled rows",
                 letter="R",
                 why="one row has nobody to be joined with, and scikit-learn asks for two",
             ),
@@ -912,7 +914,7 @@ def test_rows_that_one_row_makes_equal_are_warned_of(scaler: Kind) -> None:
     x = X.copy()
     x[3] = 1e200
     with pytest.warns(
-        UserWarning, match=r"most rows of X are equal once.*\(3, 0\), which is 1e\+200"
+        UserWarning, match=r"most rows of X are equal after scaling.*\(3, 0\), which is 1e\+200"
     ):
         model = JLGCNClassifier(scaler=scaler).fit(x, Y)
     assert np.isfinite(model.label_distributions_).all()
@@ -924,9 +926,7 @@ def test_edges_too_heavy_to_be_added_up_are_refused() -> None:
 
 
 def test_probabilities_that_are_not_finite_are_never_returned() -> None:
-    with pytest.raises(
-        ValueError, match="no probabilities can be computed for row 1: its features"
-    ):
+    with pytest.raises(ValueError, match="probabilities of row 1 are not finite: its features"):
         probabilities(torch.tensor([[0.0, 1.0], [torch.inf, 1.0]]))
 
 
@@ -940,7 +940,7 @@ def test_no_rows_to_classify_are_not_answered_with_advice_for_fit(
 
 def test_advice_follows_what_is_wrong_and_not_the_words_of_an_entry() -> None:
     for entry in ("minimum of a sample", "is expecting"):
-        with pytest.raises(ValueError, match=rf"entry \(3, 1\) is '{entry}'; turn categories"):
+        with pytest.raises(ValueError, match=rf"entry \(3, 1\) is '{entry}'; encode categories"):
             learn(with_entry(entry))
 
 

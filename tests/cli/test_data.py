@@ -228,7 +228,7 @@ def test_labels_mean_in_a_file_what_they_mean_in_python(tmp_path: Path) -> None:
         output = fitted(small(tmp_path / "table.csv", list(labels))).output
         assert "20 labels of 2 classes" in output, output
     for wrong, match in (
-        (["-1", "1"], "-1 means that a row has no label"),
+        (["-1", "1"], "-1 means unlabelled"),
         (["0.5", "2.5"], "Unknown label type: continuous"),
     ):
         assert match in " ".join(fitted(small(tmp_path / "t.csv", list(wrong)), 2).output.split())

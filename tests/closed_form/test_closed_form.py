@@ -246,7 +246,7 @@ def test_labels_take_a_kernel_where_no_plane_tells_classes_apart() -> None:
 def test_inner_products_of_compared_inputs_are_those_of_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jlgcn.closed_form.nystroem._NUM_COMPARED_AT_A_TIME", 15)  # 15, 15 and 10
+    monkeypatch.setattr("jlgcn.closed_form.nystroem._CHUNK_ROWS", 15)  # 15, 15 and 10
     inputs = torch.randn(40, 5, dtype=F64)
     train = torch.arange(0, 40, 2)
     landmarks = Landmarks.place(inputs, train, 0.7)

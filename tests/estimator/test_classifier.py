@@ -163,7 +163,7 @@ def test_labels_that_cannot_be_classes_are_refused() -> None:
     x, y, _ = wine()
     dates = pd.Series(pd.date_range("2020-01-01", periods=178))
     for labels, match in (
-        (y + 0.5, r"Unknown label type: continuous.*such as 0.5; cut .*numpy.digitize"),
+        (y + 0.5, r"Unknown label type: continuous.*such as 0.5; bin .*numpy.digitize"),
         (np.where(y == 0, np.nan, y + 0.5), "Unknown label type: continuous"),
         (dates, "Unknown label type: unknown.* Timestamp objects"),
         (np.where(y == 0, np.inf, y), "one label is inf; pass -1"),
@@ -348,7 +348,7 @@ def test_what_cannot_be_fitted_says_why() -> None:
     with pytest.raises(ValueError, match="y has no label; label at least one row of each class"):
         model.fit(x, np.full(178, -1))
     with pytest.raises(
-        ValueError, match=r"178 are needed.*cross_val_score.*jlgcn.compare hides labels"
+        ValueError, match=r"178 are needed.*cross_val_score.*jlgcn.compare holds out labels"
     ):
         model.fit(x, few, np.ones((90, 90)) - np.eye(90))
     with pytest.raises(ValueError, match="kind must be one of"):
@@ -373,7 +373,7 @@ def test_what_was_chosen_is_logged_if_asked_for(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "jlgcn.estimator"):
         JLGCNClassifier(verbose=True).fit(x, few)
     assert "selected {'n_neighbors'" in caplog.text
-    assert "features were scaled by FeatureScaler(table, 13 features)" in caplog.text
+    assert "scaled features by FeatureScaler(table, 13 features)" in caplog.text
 
 
 def digits_and_labels(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

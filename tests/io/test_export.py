@@ -84,14 +84,14 @@ def test_ids_that_are_equal_as_text_are_refused_by_name(
     edges: EdgeList, tmp_path: Path, name: str
 ) -> None:
     ids = ["a", 1, "b", "1", "c", "d"]
-    with pytest.raises(ValueError, match=r"as text, .*: 1 of node 1 and '1' of node 3; pass"):
+    with pytest.raises(ValueError, match=r"as text, .*: 1 of node 1 and '1' of node 3; rename"):
         write_edges(edges, tmp_path / name, ids)
     assert not list(tmp_path.iterdir())
 
 
 def test_ids_of_several_types_are_refused_by_parquet(edges: EdgeList, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs the extra table")
-    with pytest.raises(ValueError, match=r"ids of one type, but these are int, str; pass"):
+    with pytest.raises(ValueError, match=r"must be of one type, but these are int, str; pass"):
         write_edges(edges, tmp_path / "edges.parquet", [*IDS[:5], 1])
 
 
@@ -110,14 +110,14 @@ def test_nodes_without_ids_are_numbers(edges: EdgeList) -> None:
 
 
 def test_bad_ids_and_formats_are_refused(edges: EdgeList, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"written to \.graphml, \.csv or \.parquet files, but"):
+    with pytest.raises(ValueError, match=r"must end with \.graphml, \.csv or \.parquet, but"):
         write_edges(edges, tmp_path / "edges.gexf")
     with pytest.raises(ValueError, match="has 6 nodes but 2 ids were given"):
         to_networkx(edges, IDS[:2])
-    with pytest.raises(ValueError, match="some of them are equal"):
+    with pytest.raises(ValueError, match="some are equal"):
         to_networkx(edges, ["same"] * 6)
     with pytest.raises(
-        ValueError, match=r"GraphML cannot hold the id 'a.x01', which has a control"
+        ValueError, match=r"GraphML cannot contain the id 'a.x01', which has a control"
     ):
         write_edges(edges, tmp_path / "edges.graphml", ["a\x01", *IDS[1:]])
 

@@ -79,7 +79,7 @@ def test_edges_are_matched_by_id(
     assert edge_index.tolist() == [[0, 1], [1, 2]]
     assert weight is not None
     assert weight.tolist() == [1, 0.5]
-    assert "1 of 3 edges in edges.csv name rows that the table does not have, such as 'eve'" in (
+    assert "dropped 1 of 3 edges in edges.csv, whose ids are not in the table, such as 'eve'" in (
         caplog.text
     )
 
@@ -95,10 +95,10 @@ def test_edges_without_weights(tmp_path: Path) -> None:
     [
         (PEOPLE, {"id_column": "nam"}, r"no column 'nam' \(asked for as id\); its columns are 'na"),
         (PEOPLE, {"drop": ["kin"]}, r"no column 'kin' \(asked for as drop\)"),
-        (PEOPLE, {"id_column": "name", "label_column": "kind"}, "'note' of t.csv holds string, su"),
+        (PEOPLE, {"id_column": "name", "label_column": "kind"}, "'note' of t.csv is of string, su"),
         (PEOPLE, {"label_column": "kind"}, "features must be numbers, but column 'name' of t.csv"),
-        ("a,b\n1,2\n1,3\n", {"id_column": "a"}, "rows 0 and 1 of t.csv are both called '1'"),
-        ("a,b\n,2\n1,3\n", {"id_column": "a"}, "row 0 of t.csv has no id in column 'a'"),
+        ("a,b\n1,2\n1,3\n", {"id_column": "a"}, "rows 0 and 1 of t.csv are both '1'"),
+        ("a,b\n,2\n1,3\n", {"id_column": "a"}, "row 0 of t.csv has none in column 'a'"),
         ("a,a\n1,2\n", {}, "t.csv has two columns 'a'; rename one of them"),
         ("a\n", {}, "t.csv has 0 rows and 1 columns of features"),
         ("a\n1\n", {"id_column": "a"}, "t.csv has 1 rows and 0 columns of features"),
@@ -258,8 +258,8 @@ def test_a_long_text_of_many_rows_is_there_once(tmp_path: Path) -> None:
     assert labels[0] == text
     assert all(label is labels[0] for label in labels)
     for id_column, message in (
-        ("a", r"'long' of t\.parquet holds string, such as 'x{40}';"),
-        ("long", r"rows 0 and 1 of t\.parquet are both called 'x{40}';"),
+        ("a", r"'long' of t\.parquet is of string, such as 'x{40}';"),
+        ("long", r"rows 0 and 1 of t\.parquet are both 'x{40}';"),
     ):
         with pytest.raises(ValueError, match=message):
             read_table(path, id_column=id_column)
@@ -305,8 +305,8 @@ def varint(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("column", "options", "message"),
     [
-        ([[1, 2], [3]], {}, r"'b' of t\.parquet holds list<.*neither a number nor a text"),
-        ([{"c": 1}, {"c": 2}], {}, r"'b' of t\.parquet holds struct<.*leave it out"),
+        ([[1, 2], [3]], {}, r"of numbers or text, but column 'b' of t\.parquet is of list<"),
+        ([{"c": 1}, {"c": 2}], {}, r"'b' of t\.parquet is of struct<.*leave it out"),
         (
             ["x", "y"],
             {"use_dictionary": False, "column_encoding": {"b": "DELTA_BYTE_ARRAY"}},

@@ -40,9 +40,9 @@ paper = recipe_commands(
     "jlgcn paper",
     _recipes,
     _gather,
-    "Reproduce the tables and figures of the publication: train its network, compare the numbers.\n\n"
-    'Example: "jlgcn paper run citation/cora --seeds 3 --download", then "jlgcn paper record" and\n'
-    '"jlgcn paper report".',
+    "Reproduce the tables and figures of the publication: train its network, compare the numbers."
+    "\n\nExample: jlgcn paper run citation/cora --seeds 3 --download"
+    "\n\nThen jlgcn paper record, and jlgcn paper report.",
 )
 
 ResultsOption = Annotated[Path, typer.Option(help='Folder of records, see "record".')]

@@ -122,9 +122,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         """
         device = as_device(self.device)
         labels = read_labels(y)
-        features, _ = validated(
-            self, X, y=labels.values, dtype=[np.float64, np.float32], ensure_min_samples=2
-        )
+        features = validated(self, X, [np.float64, np.float32], labels.values)
         if not labels.is_known.any():
             raise ValueError("y has no label; label at least one row of each class")
         self.classes_, codes = np.unique(labels.values[labels.is_known], return_inverse=True)
@@ -370,7 +368,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
 
     def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
         dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
-        features = validated(self, X, reset=False, dtype=dtype)
+        features = validated(self, X, dtype)
         device = self.model_.diffused.device
         # Distances to rows of fit need the same format: both dense, or both sparse.
         must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)

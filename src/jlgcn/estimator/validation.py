@@ -1,4 +1,4 @@
-"""What people pass to the estimator, checked and made into tensors: features, labels, edges."""
+"""Validation of the estimator's inputs: features, labels, edges, devices."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ from jlgcn.errors import NodeCountError
 from jlgcn.graphs import DenseGraph, SparseGraph, as_graph
 from jlgcn.ops import SparseFeatures
 
-# Classes that numbers may have without a doubt whether they are measurements.
+# Above so many classes, numeric labels may be measurements, of which we warn.
 _MANY_CLASSES = 50
 
 
 def validated(
     estimator: BaseEstimator,
     X: ArrayLike,  # noqa: N803
-    **options: Any,  # noqa: ANN401
+    dtype: Any,  # noqa: ANN401
+    labels: NDArray[Any] | None = None,
 ) -> Any:  # noqa: ANN401
-    """Return features, and labels if there are any, as scikit-learn wants them checked.
+    """Return features as scikit-learn validates them, with errors that say what to do.
 
-    What it says of numbers is made to name the first bad one, and what to do.
+    Args:
+        estimator: the estimator.
+        X: features.
+        dtype: dtype of the result, or a list of dtypes that it may have.
+        labels: labels in `fit`; None in `predict`, where features must be those of `fit`.
     """
     shape = tuple(getattr(X, "shape", ()))
     if len(shape) == 2 and 0 in shape[1:]:
@@ -45,14 +50,18 @@ def validated(
             f"Complex data not supported: X is {X.dtype}; pass real and imaginary parts "  # type: ignore[union-attr]
             "as columns of their own"
         )
+    is_fit = labels is not None
+    only: dict[str, Any] = {"y": labels, "ensure_min_samples": 2} if is_fit else {"reset": False}
     try:
-        found = validate_data(estimator, X, accept_sparse="csr", ensure_all_finite=False, **options)
+        found = validate_data(
+            estimator, X, dtype=dtype, accept_sparse="csr", ensure_all_finite=False, **only
+        )
     except ValueError as error:
-        is_new = not options.get("reset", True)
-        num_columns = estimator.n_features_in_ if is_new else None
+        num_columns = None if is_fit else estimator.n_features_in_
         raise ValueError(_with_remedy(str(error), X, num_columns)) from None
-    _check_finite(found[0] if isinstance(found, tuple) else found)
-    return found
+    features = found[0] if is_fit else found
+    _check_finite(features)
+    return features
 
 
 def _check_finite(features: Any) -> None:  # noqa: ANN401
@@ -63,18 +72,18 @@ def _check_finite(features: Any) -> None:  # noqa: ANN401
         return
     first = tuple(int(index) for index in np.unravel_index(is_bad.argmax(), is_bad.shape))
     place = first
-    if is_sparse:  # the row and column, not where the entry is stored
+    if is_sparse:  # row and column of the stored entry
         row = int(np.searchsorted(features.indptr, first[0], side="right")) - 1
         place = (row, int(features.indices[first[0]]))
     raise not_finite("X", place, float(entries[first]), "fill in or leave out such rows")
 
 
 class Labels(NamedTuple):
-    """Labels of rows, some of which have none.
+    """Labels of rows, some of which are unlabelled.
 
     Attributes:
-        values: the labels, (N,); some other row's where there is none.
-        is_known: which rows have one, (N,).
+        values: labels, (N,); an arbitrary label in unlabelled rows.
+        is_known: whether a row is labelled, (N,).
     """
 
     values: NDArray[Any]
@@ -82,13 +91,13 @@ class Labels(NamedTuple):
 
 
 def read_labels(y: ArrayLike, *, are_learned: bool = True) -> Labels:
-    """Return labels, whatever they came in, and which rows have one.
+    """Return labels and which rows have one.
 
-    A row has no label where y is -1, NaN, None, NA, NaT or masked, or, as text, "" or "-1".
+    A row is unlabelled if y is -1, NaN, None, NA, NaT or masked, or, as text, "" or "-1".
 
     Args:
         y: labels of all rows: an array, a list, a column of a data frame.
-        are_learned: whether to refuse what cannot be the classes of a classifier.
+        are_learned (bool, default True): whether to refuse labels that are not classes.
     """
     if y is None:
         raise ValueError(
@@ -97,8 +106,8 @@ def read_labels(y: ArrayLike, *, are_learned: bool = True) -> Labels:
     given = _as_array(y)
     if given.ndim == 2 and given.shape[1] > 1:
         raise ValueError(
-            f"y must have one class a row, but its shape is {given.shape}; for one column of 0 and "
-            "1 a class pass y.argmax(1), and fit one model a label where rows have several"
+            f"y must have one class a row, but its shape is {given.shape}; for one-hot columns "
+            "pass y.argmax(1), for several labels a row fit a model for each"
         )
     given = column_or_1d(given, warn=True)
     if given.dtype.kind in "biuf":
@@ -118,9 +127,9 @@ def read_labels(y: ArrayLike, *, are_learned: bool = True) -> Labels:
 
 def _as_array(y: Any) -> NDArray[Any]:  # noqa: ANN401
     if isinstance(y, np.ma.MaskedArray):
-        y = y.tolist()  # with None where they are masked
-    # Columns of data frames and lists: as an array, whole numbers beside a gap would become floats,
-    # and NaN beside text would become the text "nan".
+        y = y.tolist()  # masked entries become None
+    # Lists and data frame columns as objects: NumPy would convert integers with gaps to floats, and
+    # NaN among text to the text "nan".
     if hasattr(y, "to_list"):
         y = y.to_list()
     return np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
@@ -131,12 +140,12 @@ def _is_missing(label: Any) -> bool:  # noqa: ANN401
         return label in ("", "-1")
     try:
         return label is None or bool(label != label) or bool(label == -1)
-    except TypeError:  # of NA in pandas nobody can say what it equals
+    except TypeError:  # pandas.NA has no truth value
         return True
 
 
 def _of_one_type(known: NDArray[np.object_]) -> NDArray[Any]:
-    """Return labels that are all numbers, or all true and false, as an array of these."""
+    """Return labels as an array of numbers or booleans if all of them are."""
     is_text = np.array([isinstance(label, str) for label in known], dtype=bool)
     if is_text.any() and not is_text.all():
         raise ValueError(
@@ -148,7 +157,7 @@ def _of_one_type(known: NDArray[np.object_]) -> NDArray[Any]:
 
 
 def _check_classes(known: NDArray[Any], missing: NDArray[Any]) -> None:
-    """Refuse known labels that are measurements, or one of two classes called -1 and 1."""
+    """Raise if labels are measurements, or the classes -1 and 1, of which -1 means unlabelled."""
     if known.dtype.kind == "f" and not np.isfinite(known).all():
         raise ValueError(
             f"y must be of classes, but one label is {known[~np.isfinite(known)][0]}; pass -1 for "
@@ -161,32 +170,32 @@ def _check_classes(known: NDArray[Any], missing: NDArray[Any]) -> None:
         what = "measurements" if kind == "continuous" else f"{type(known[0]).__name__} objects"
         raise ValueError(
             f"Unknown label type: {kind}. y must be of classes, but it is of {what}, such as "
-            f"{known[0]}; cut measurements into classes, for example with numpy.digitize, use a "
-            "regressor, or pass text if each of them is a class"
+            f"{known[0]}; bin measurements, for example with numpy.digitize, use a regressor, or "
+            "pass text if each value is a class"
         )
     classes = np.unique(known)
     minus = {str(label) for label in missing.tolist()} & {"-1", "-1.0"}
     if len(classes) == 1 and str(classes[0]) in ("1", "1.0") and minus:
         raise ValueError(
-            "y is -1 and 1, and -1 means that a row has no label, so that one class would be left; "
-            'for two classes pass (y + 1) // 2, or text such as "no" and "yes"'
+            "y must have two classes, but it is -1 and 1, and -1 means unlabelled; pass "
+            '(y + 1) // 2, or text such as "no" and "yes"'
         )
     if known.dtype.kind in "iuf" and len(classes) > max(_MANY_CLASSES, len(known) / 3):
         warnings.warn(
             f"y has {len(classes)} classes in {len(known)} labels, as measurements have; if it is "
-            "one, use a regressor, or cut it into classes, for example with numpy.digitize",
+            "one, use a regressor, or bin it, for example with numpy.digitize",
             UserWarning,
             stacklevel=4,
         )
 
 
 def _with_remedy(message: str, x: Any, num_columns: int | None) -> str:  # noqa: ANN401
-    """Return what scikit-learn says of features, with what to do about it.
+    """Return scikit-learn's message about features, with a remedy.
 
     Args:
-        message: of scikit-learn.
+        message: the message.
         x: the features.
-        num_columns: those of fit; None at fit.
+        num_columns: number of features in fit; None during fit.
     """
     shape = (x if hasattr(x, "shape") else np.asarray(x, dtype=object)).shape
     if num_columns is not None and shape[:1] == (0,):
@@ -194,7 +203,7 @@ def _with_remedy(message: str, x: Any, num_columns: int | None) -> str:  # noqa:
     if num_columns is not None and len(shape) == 2 and shape[1] != num_columns:
         return f"{message} Pass the columns of fit, in their order"
     if num_columns is None and len(shape) == 2 and shape[0] < 2:
-        return f"{message} Pass rows without a label, too: they are learned from"
+        return f"{message} Pass unlabelled rows, too: the graph joins all rows"
     if scipy.sparse.issparse(x):
         return message
     for place, entry in np.ndenumerate(np.asarray(x, dtype=object)):
@@ -203,18 +212,18 @@ def _with_remedy(message: str, x: Any, num_columns: int | None) -> str:  # noqa:
                 float(entry)
             except ValueError:
                 return (
-                    f"X must be of numbers, but entry {place} is {entry!r}; turn categories into "
-                    "columns of 0 and 1, and text into counts of words"
+                    f"X must be of numbers, but entry {place} is {entry!r}; encode categories "
+                    "one-hot, and text as counts of words"
                 )
     return message
 
 
 def check_scaled(scaled: Tensor | SparseFeatures, x: Tensor | SparseFeatures) -> None:
-    """Refuse rows whose distances from others would overflow.
+    """Raise if squared distances of scaled features would overflow.
 
     Args:
-        scaled: features as they are learned from.
-        x: as they were given.
+        scaled: scaled features.
+        x: features before scaling.
     """
     entries = scaled.value if isinstance(scaled, SparseFeatures) else scaled
     bound = _largest_square_root(entries.dtype)
@@ -229,30 +238,29 @@ def check_scaled(scaled: Tensor | SparseFeatures, x: Tensor | SparseFeatures) ->
         value = f"{float(x[place]):.3g}" if isinstance(x, Tensor) else "too large"
     raise ValueError(
         f"X must be of numbers whose squares {entries.dtype} can hold, but entry {place} is "
-        f"{value}: row {place[0]} is too far from the others to be compared; leave it out, or pass "
-        "the logarithm of such columns"
+        f"{value}, so row {place[0]} is too far from all others; leave it out, or pass the "
+        "logarithm of such columns"
     )
 
 
 def _largest_square_root(dtype: torch.dtype) -> float:
-    """Return a number whose square can be added up 1e8 times without overflow."""
+    """Return a number of which 1e8 squares sum without overflow."""
     return math.sqrt(torch.finfo(dtype).max) / 1e4
 
 
 def warn_of_equal_rows(x: Tensor | SparseFeatures, scaled: Tensor | SparseFeatures) -> None:
-    """Warn if no feature tells any two rows apart, or if none does after scaling.
+    """Warn if all rows are equal, or if most become equal by scaling.
 
     Args:
-        x: features as they were given.
-        scaled: as they are learned from.
+        x: features before scaling.
+        scaled: scaled features.
     """
     if not isinstance(x, Tensor):
         return
     differs = (x[1:] != x[:-1]).any(-1)
     if not bool(differs.any()) and bool((x == x[0]).all()):
         warnings.warn(
-            "all rows of X are equal, so that nothing can be learned from features; pass columns "
-            "that differ",
+            "all rows of X are equal, so features carry no information; pass columns that differ",
             UserWarning,
             stacklevel=3,
         )
@@ -262,22 +270,21 @@ def warn_of_equal_rows(x: Tensor | SparseFeatures, scaled: Tensor | SparseFeatur
             largest = int(x.abs().argmax())
             place = (largest // x.shape[1], largest % x.shape[1])
             warnings.warn(
-                f"most rows of X are equal once they are scaled, beside entry {place}, which is "
-                f"{float(x[place]):.3g}, so that little can be learned from them; leave such rows "
-                "out, or subtract a constant",
+                f"most rows of X are equal after scaling, by the range of entry {place}, which is "
+                f"{float(x[place]):.3g}; leave out such rows, or subtract a constant",
                 UserWarning,
                 stacklevel=3,
             )
 
 
 def probabilities(logits: Tensor) -> NDArray[np.floating]:  # (N, num_classes)
-    """Return the probabilities of classes, which must be finite, from scores."""
+    """Return class probabilities by softmax; raise if one is not finite."""
     found = logits.softmax(-1)
     if not bool(found.isfinite().all()):
         row = int((~found.isfinite()).any(-1).nonzero()[0])
         raise ValueError(
-            f"no probabilities can be computed for row {row}: its features, or the weights of its "
-            "edges, are too large or too small; scale them, and look for a row unlike all others"
+            f"probabilities of row {row} are not finite: its features, or weights of its edges, "
+            "are too large or too small; scale them, or leave out the row"
         )
     probability: NDArray[np.floating] = found.cpu().numpy()
     return probability
@@ -296,22 +303,22 @@ def as_device(name: str) -> torch.device:
 
 
 def as_features(features: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
-    """Return checked features as tensors."""
+    """Return validated features as tensors."""
     if scipy.sparse.issparse(features):
         return SparseFeatures.from_scipy(features)
-    return torch.from_numpy(np.array(features))  # a copy: what is given may be read-only
+    return torch.from_numpy(np.array(features))  # a copy, as the array may be read-only
 
 
 def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | None:  # noqa: ANN401
-    """Return a given graph of all rows; None if it has no edges."""
+    """Return the given graph as a sparse one; None if it has no edges."""
     if graph is None:
         return None
     try:
         found = as_graph(graph, num_nodes, dtype=dtype)
     except NodeCountError as error:
         raise NodeCountError(
-            f"{error}. Where rows are split, as in cross_val_score, a graph of all rows cannot be "
-            "used; jlgcn.compare hides labels instead of rows"
+            f"{error}. cross_val_score splits rows, so it cannot use a graph of all rows; "
+            "jlgcn.compare holds out labels instead"
         ) from None
     if len(found.shape) > 2:
         raise ValueError(f"graph must be one graph, but it is {found}; pass one of the batch")
@@ -321,9 +328,9 @@ def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | N
         found = SparseGraph(index, dense[index[0], index[1]], num_nodes)
     if not isinstance(found, SparseGraph):
         raise ValueError(
-            f"graph must be edges or a matrix, but it is {found}, which would become a matrix of "
-            f"{num_nodes:,} × {num_nodes:,} numbers; keep the nearest neighbours of each row with "
-            "jlgcn.graphs.gaussian_knn_graph(z, 20), or pass None: a graph is learned anyway"
+            f"graph must be edges or a matrix, but it is {found}, which is a dense matrix of "
+            f"{num_nodes:,} × {num_nodes:,} numbers; pass a kNN graph, "
+            "jlgcn.graphs.gaussian_knn_graph(z, 20), or None: a graph is learned anyway"
         )
     if found.has_no_edges:
         return None

@@ -1,4 +1,4 @@
-"""Reading files without trusting them, and export of learned graphs."""
+"""Readers of untrusted files, and export of learned graphs."""
 
 from jlgcn.io.export import to_networkx, to_pyg, to_scipy, write_edges
 

@@ -1,4 +1,4 @@
-"""Edges for other tools: SciPy, PyTorch Geometric, NetworkX, Gephi, tables."""
+"""Export of edges to SciPy, PyTorch Geometric, NetworkX, GraphML, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from jlgcn.graphs import EdgeList
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-# What XML 1.0 cannot hold, escaped or not.
+# Characters that XML 1.0 cannot contain, escaped or not.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-# What spreadsheets take for a formula, and the numbers among it. Quotes may come first, so that no
-# two cells become one.
+# Cells that spreadsheets take for formulas, and numbers among them. Leading quotes are matched, so
+# that two different cells stay different.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def to_scipy(edges: EdgeList) -> scipy.sparse.csr_array:
-    """Return the symmetric N × N matrix of edges, in compressed rows.
+    """Return the symmetric adjacency matrix, (N, N), in CSR format.
 
     Example:
         >>> from jlgcn.graphs import SparseGraph, top_edges
@@ -47,7 +47,7 @@ def to_scipy(edges: EdgeList) -> scipy.sparse.csr_array:
 
 
 def to_pyg(edges: EdgeList) -> Data:
-    """Return a `Data` of PyTorch Geometric with `edge_index` and `edge_weight`, both directions.
+    """Return a PyTorch Geometric `Data` with `edge_index` and `edge_weight`, in both directions.
 
     Example:
         >>> from jlgcn.graphs import SparseGraph, top_edges
@@ -64,7 +64,7 @@ def to_pyg(edges: EdgeList) -> Data:
 
 
 def to_networkx(edges: EdgeList, ids: Sequence[Any] | None = None) -> Any:  # noqa: ANN401
-    """Return a `networkx.Graph` with edge attribute `weight`; nodes are named by `ids`.
+    """Return a `networkx.Graph` with edge attribute `weight` and nodes named by `ids`.
 
     Example:
         >>> from jlgcn.graphs import SparseGraph, top_edges
@@ -88,26 +88,26 @@ def to_networkx(edges: EdgeList, ids: Sequence[Any] | None = None) -> Any:  # no
 def write_edges(
     edges: EdgeList, path: str | os.PathLike[str], ids: Sequence[Any] | None = None
 ) -> Path:
-    """Write edges to a file, in the format that its name ends with.
+    """Write edges to a file whose suffix is its format.
 
     Args:
-        edges: what to write.
-        path: ``.graphml`` opens in Gephi; ``.csv`` and ``.parquet`` have the columns source, target
-            and weight (Parquet needs the extra ``table``). For CSV, which people open in
-            spreadsheets, ids go through :func:`csv_cell`; Parquet holds them as they are.
-        ids: a name for each node; None for its number. GraphML and CSV hold text, so there ``1``
-            and ``"1"`` would be one node and are refused.
+        edges: edges to write.
+        path: file that ends with ``.graphml`` (for Gephi), ``.csv`` or ``.parquet`` (extra
+            ``table``). Tables have the columns source, target and weight. Ids in CSV are escaped
+            for spreadsheets by :func:`csv_cell`.
+        ids: names of the nodes; None for their numbers. GraphML and CSV store text, so ids that are
+            equal as text, such as ``1`` and ``"1"``, are refused.
     """
     path = Path(path)
     names = _names(edges, ids)
     if ids is not None and path.suffix in (".graphml", ".csv"):
-        _check_differ(names, [str(name) for name in names], f" as text, which {path.suffix} holds")
+        _check_differ(names, [str(name) for name in names], f" as text, which {path.suffix} stores")
     match path.suffix:
         case ".graphml":
             for name in names:
                 if _NOT_XML.search(str(name)):
                     raise ValueError(
-                        f"GraphML cannot hold the id {name!r}, which has a control character; "
+                        f"GraphML cannot contain the id {name!r}, which has a control character; "
                         "write a .csv or .parquet file, or pass other ids"
                     )
             import networkx
@@ -133,7 +133,7 @@ def write_edges(
             except (arrow.ArrowInvalid, arrow.ArrowTypeError):
                 kinds = ", ".join(sorted({type(name).__name__ for name in names}))
                 raise ValueError(
-                    f"Parquet holds ids of one type, but these are {kinds}; pass them all as text"
+                    f"ids in Parquet must be of one type, but these are {kinds}; pass them as text"
                 ) from None
             table = arrow.table(
                 {
@@ -146,18 +146,18 @@ def write_edges(
                 parquet.write_table(table, file)
         case other:
             raise ValueError(
-                f"edges are written to .graphml, .csv or .parquet files, but {path.name} ends with "
-                f"{other!r}"
+                f"the file must end with .graphml, .csv or .parquet, but {path.name} ends with "
+                f"{other!r}; rename it"
             )
     return path
 
 
 def csv_cell(value: object) -> str:
-    """Return the text of a cell of a CSV file that a spreadsheet shows and does not compute.
+    """Return a CSV cell that is safe from formula injection.
 
-    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or the end of a line, and is no number,
-    gets a single quote in front (CSV injection: a spreadsheet would run it as a formula). Whoever
-    reads the file with a program has to take the quote away.
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end, and is not a number, is
+    prefixed with a single quote: a spreadsheet would run it as a formula. Programs that read the
+    file must remove the quote.
 
     Example:
         >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell("a-b")
@@ -175,7 +175,9 @@ def _numpy(edges: EdgeList, name: str) -> np.ndarray:
 def _names(edges: EdgeList, ids: Sequence[Any] | None) -> Sequence[Any]:
     names = range(edges.num_nodes) if ids is None else ids
     if len(names) != edges.num_nodes:
-        raise ValueError(f"the graph has {edges.num_nodes} nodes but {len(names)} ids were given")
+        raise ValueError(
+            f"the graph has {edges.num_nodes} nodes but {len(names)} ids were given; pass one each"
+        )
     if ids is not None:
         _check_differ(names, names, "")
     return names
@@ -187,6 +189,6 @@ def _check_differ(names: Sequence[Any], keys: Sequence[Any], how: str) -> None:
         other = first.setdefault(key, node)
         if other != node:
             raise ValueError(
-                f"ids must name each node differently, but some of them are equal{how}: "
-                f"{names[other]!r} of node {other} and {names[node]!r} of node {node}; pass others"
+                f"ids must be unique, but some are equal{how}: {names[other]!r} of node {other} "
+                f"and {names[node]!r} of node {node}; rename one"
             )

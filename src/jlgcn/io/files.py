@@ -1,4 +1,4 @@
-"""Where data files are, and proof that they are the ones we mean."""
+"""The data folder, and files with a known SHA-256."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jlgcn._files import sha256_of
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of data files: `root`, or what JLGCN_DATA says, or ~/.cache/jlgcn.
+    """Return the folder of data files: `root`, else $JLGCN_DATA, else ~/.cache/jlgcn.
 
     Example:
         >>> data_root("somewhere").name
@@ -22,18 +22,18 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_verified(path: Path, sha256: str) -> bytes:
-    """Read a file whose hash is known, or raise before anything looks into it."""
+    """Return the content of a file after verifying its hash."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is not there; set JLGCN_DATA (or root=, --data) to the folder that has "
-            f"{path.parent.name}/{path.name}, or fetch it (download=True, --download)"
+            f"{path} does not exist; set JLGCN_DATA (or root=, --data) to the folder that contains "
+            f"{path.parent.name}/{path.name}, or download it (download=True, --download)"
         ) from None
     found = sha256_of(content)
     if found != sha256:
         raise ValueError(
-            f"{path} is not the published file: its SHA-256 is {found[:16]}… where {sha256[:16]}… "
-            "was expected; delete it and get it again (download=True, --download)"
+            f"{path} is not the published file: its SHA-256 must be {sha256[:16]}…, but it is "
+            f"{found[:16]}…; delete it and download it again (download=True, --download)"
         )
     return content

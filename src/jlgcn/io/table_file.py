@@ -1,4 +1,4 @@
-"""A user's own table: CSV or Parquet, an id for each row, numbers, labels, perhaps edges."""
+"""Readers of the user's tables and edge lists, CSV or Parquet, with bounded memory."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ logger = logging.getLogger(__name__)
 _SHOWN = 3  # names in a message
 _SHOWN_TEXT = 40  # characters of each
 
-#: A column of 0 and 1 takes a bit a number or less, and 64 in memory.
+# Largest ratio of memory to file size; a file stores a column of 0 and 1 in a bit a number or less.
 _LARGEST_RATIO = 1000
-_BYTES_OF_ROW = 256  # for its id and label as objects of Python
-_BYTES_OF_NUMBER = 16  # as it is, and as float32
-_PER_TEXT_BYTE = 10  # short texts as objects of Python
-_PER_CSV_BYTE = 8  # a number and a comma are two
+_BYTES_OF_ROW = 256  # id and label as Python objects
+_BYTES_OF_NUMBER = 16  # in the type of the file, and as float32
+_PER_TEXT_BYTE = 10  # short strings as Python objects
+_PER_CSV_BYTE = 8  # the shortest number takes two bytes, with its comma
 _BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """The rows of a table.
+    """A table of features.
 
     Attributes:
-        ids: what each row is called, (N,).
-        x: its numbers, (N, K), float32.
-        feature_names: what each number is called, (K,).
-        labels: its label as text, or None where it has none, (N,); None without a label column.
-        num_missing: entries of x that were empty and are NaN.
+        ids: ids of the rows, (N,).
+        x: features, (N, K), float32.
+        feature_names: names of the features, (K,).
+        labels: labels as text, None in unlabelled rows, (N,); None without a label column.
+        num_missing: number of missing features, which are NaN in x.
     """
 
     ids: list[str]
@@ -69,13 +69,12 @@ def read_table(
     """Read the rows of a CSV or Parquet file (extra ``table``).
 
     Args:
-        path: the file; a name that ends with ``.parquet`` is read as Parquet, any other as CSV with
-            a line of column names.
-        id_column: the column that names each row; None to count them from 0.
-        label_column: the column of labels; an empty one means that the label is not known.
+        path: Parquet if it ends with ``.parquet``, else CSV with a header.
+        id_column: column of unique row ids; None for row numbers.
+        label_column: column of classes, empty in unlabelled rows; None for none.
         drop: columns that are not features.
 
-    Every other column is a feature and must hold numbers or booleans.
+    Every other column is a feature, of numbers or booleans.
     """
     path = Path(path)
     names = column_names(path)
@@ -90,8 +89,8 @@ def read_table(
     table = _read(path, [name for name in names if name in wanted])
     if table.num_rows == 0 or not features:
         raise ValueError(
-            f"{path.name} has {table.num_rows} rows and {len(features)} columns of features; at "
-            "least one of each is needed"
+            f"a table must have a row and a feature, but {path.name} has {table.num_rows} rows and "
+            f"{len(features)} columns of features; add some"
         )
     if id_column:
         ids = _texts(table, id_column)
@@ -104,7 +103,7 @@ def read_table(
         row, column = (int(index[0]) for index in infinite.nonzero())
         raise ValueError(
             f"features must be finite, but column {features[column]!r} of row {ids[row]!r} in "
-            f"{path.name} is {x[row, column]}; fill it in, or leave out the row"
+            f"{path.name} is {x[row, column]}; replace it, or leave out the row"
         )
     labels = None
     if label_column:
@@ -113,7 +112,7 @@ def read_table(
 
 
 def column_names(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of a table's columns without reading its rows (extra ``table``)."""
+    """Return the column names of a table without reading its rows (extra ``table``)."""
     path = Path(path)
     with _arrow(path):
         names = _parquet_names(path) if path.suffix == ".parquet" else _csv_names(path)
@@ -129,14 +128,13 @@ def read_edges(
     """Read edges between the rows of a table from a CSV or Parquet file (extra ``table``).
 
     Args:
-        path: the file; its first two columns name the ends of each edge, and a column ``weight``,
-            where there is one, its weight.
-        ids: what the rows of the table are called.
+        path: file whose first two columns are row ids; a column ``weight`` is optional.
+        ids: ids of the table's rows.
 
-    Edges that name an unknown id are counted, reported and left out.
+    Edges with an unknown id are counted, logged and dropped.
 
     Returns:
-        The two rows of each edge, and the weights as float32; None where the file has none.
+        Row numbers of each edge, and weights in float32; None if the file has no weights.
     """
     path = Path(path)
     names = column_names(path)
@@ -159,7 +157,7 @@ def read_edges(
     if not is_known.all():
         unknown = {end or "" for side in ends for end in side if (end or "") not in place}
         logger.warning(
-            "%s of %s edges in %s name rows that the table does not have, such as %s; left out",
+            "dropped %s of %s edges in %s, whose ids are not in the table, such as %s",
             f"{int((~is_known).sum()):,}",
             f"{table.num_rows:,}",
             path.name,
@@ -170,10 +168,10 @@ def read_edges(
 
 @contextmanager
 def _arrow(path: Path) -> Iterator[None]:
-    """Say what is wrong with a file that Arrow cannot read."""
+    """Raise a ValueError with a remedy for a file that Arrow cannot read."""
     arrow = require("pyarrow", "table", f"reading {path.name}")
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
+        raise FileNotFoundError(f"{path} does not exist; pass the path of a CSV or Parquet file")
     try:
         yield
     except (arrow.ArrowException, OSError, MemoryError, OverflowError) as problem:
@@ -205,28 +203,28 @@ def _read_parquet(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
     kinds = require("pyarrow", "table", "Parquet").types
     found = parquet.read_metadata(path)
     leaves = [found.schema.column(index) for index in range(found.num_columns)]
-    # Arrow takes "a.b" for a part of "a", whatever it is.
+    # Arrow takes "a.b" for a field of "a", even if it is a column.
     wanted = [
         index
         for index, leaf in enumerate(leaves)
         if any(f"{leaf.path}.".startswith(f"{name}.") for name in columns)
     ]
-    # As they are in the file: each text once, and its number in each row.
+    # Dictionary-encoded as in the file: each string once.
     texts = [leaves[index].path for index in wanted if leaves[index].physical_type == "BYTE_ARRAY"]
     with parquet.ParquetFile(path, read_dictionary=texts) as file:
         for name in columns:
             kind = file.schema_arrow.field(name).type
             if kinds.is_nested(kind) or (name in texts and not kinds.is_dictionary(kind)):
                 raise ValueError(
-                    f"column {name!r} of {path.name} holds {kind}, which is neither a number nor a "
-                    "text for each row; turn it into columns of numbers, or leave it out"
+                    f"columns must be of numbers or text, but column {name!r} of {path.name} is of "
+                    f"{kind}; convert it to columns of numbers, or leave it out"
                 )
         _check_parquet(path, found, wanted)
         return file.read(columns=columns).select(columns)
 
 
 def _check_parquet(path: Path, found: Any, wanted: list[int]) -> None:  # noqa: ANN401
-    """Raise if columns of a Parquet file would take more memory than a file of its size should."""
+    """Raise if columns of a Parquet file would take more memory than its size justifies."""
     groups = [found.row_group(index) for index in range(found.num_row_groups)]
     num_rows = sum(group.num_rows for group in groups)
     chunks = {index: [group.column(index) for group in groups] for index in wanted}
@@ -252,12 +250,12 @@ def _read_csv(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
 
 
 def _check_compressed(path: Path) -> None:
-    """Raise as soon as a compressed CSV file has unpacked to more than one of its size should."""
+    """Raise as soon as a compressed CSV file has expanded to more than its size justifies."""
     num_bytes = num_rows = 0
-    # The ending says whether it is compressed, as for `read_csv`.
+    # Compressed or not by the suffix, as for `read_csv`.
     with require("pyarrow", "table", "CSV").input_stream(path) as stream:
         if stream.seekable():
-            return  # not compressed, so it is as large as it looks
+            return  # not compressed
         while block := stream.read(_BLOCK_BYTES):
             num_bytes += len(block)
             num_rows += block.count(b"\n")
@@ -272,7 +270,7 @@ def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
         values = column.to_pylist()
         return [None if value is None or value != value else str(value) for value in values]  # NaN
     texts: list[str | None] = []
-    for chunk in column.chunks:  # rows of one text share it, however long it is
+    for chunk in column.chunks:  # equal rows share one string object
         words = [None if word is None else str(word) for word in chunk.dictionary.to_pylist()]
         indices = chunk.indices.to_pylist()
         texts += [None if index is None else words[index] for index in indices]
@@ -284,20 +282,20 @@ def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
     column = table.column(name)
     kinds = arrow.types
     is_number = kinds.is_integer(column.type) or kinds.is_floating(column.type)
-    if kinds.is_null(column.type):  # a column without a single entry
+    if kinds.is_null(column.type):  # all entries are missing
         return np.full(table.num_rows, np.nan, dtype=np.float32)
     if kinds.is_boolean(column.type) or kinds.is_decimal(column.type) or is_number:
         values = column.cast(arrow.float64()).to_numpy()
         if kinds.is_integer(column.type) and (np.abs(values) > LARGEST_WHOLE).any():
             warn_of_large_integers(f"column {name!r} of {path.name}")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is refused as infinite
+        with np.errstate(over="ignore"):  # overflow becomes inf, which `read_table` refuses
             return np.asarray(values, dtype=np.float32)
     kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     example = next((text for text in _texts(table, name) if text is not None), "")
     raise ValueError(
-        f"features must be numbers, but column {name!r} of {path.name} holds {kind}, such "
-        f"as {example[:_SHOWN_TEXT]!r}; turn it into numbers (categories into columns of 0 and 1, "
-        "text into word counts), name it as the id or the label, or leave it out"
+        f"features must be numbers, but column {name!r} of {path.name} is of {kind}, such "
+        f"as {example[:_SHOWN_TEXT]!r}; encode it (one-hot for categories, word counts for text), "
+        "name it as the id or the label, or leave it out"
     )
 
 
@@ -305,11 +303,14 @@ def _check_ids(ids: Sequence[str | None], column: str | None, path: Path) -> Non
     seen: dict[str | None, int] = {}
     for row, name in enumerate(ids):
         if name is None:
-            raise ValueError(f"row {row} of {path.name} has no id in column {column!r}")
+            raise ValueError(
+                f"every row needs an id, but row {row} of {path.name} has none in column "
+                f"{column!r}; fill it in, or use another id column"
+            )
         if name in seen:
             raise ValueError(
-                f"ids must differ, but rows {seen[name]} and {row} of {path.name} are both called "
-                f"{name[:_SHOWN_TEXT]!r}; drop one, or choose another id column"
+                f"ids must be unique, but rows {seen[name]} and {row} of {path.name} are both "
+                f"{name[:_SHOWN_TEXT]!r}; drop one, or use another id column"
             )
         seen[name] = row
 
