@@ -128,8 +128,6 @@ def recipe_commands(
         from dataclasses import replace
         from multiprocessing import get_context
 
-        from tqdm import tqdm
-
         from jlgcn.distributed.launch import torchrun_group
         from jlgcn.ops.precision import without_denormals
         from jlgcn.training import RunOptions
@@ -161,13 +159,9 @@ def recipe_commands(
                     pool.submit(_run_seed, experiment, seed, threads, quiet, keywords)
                     for experiment, seed, keywords in wanted
                 ]
-                bar = tqdm(total=len(tasks), desc=found.name, unit="run", disable=None)
                 try:
-                    with bar:
-                        for task in as_completed(tasks):
-                            with bar.external_write_mode():
-                                _echo_result(task.result())
-                            bar.update()
+                    for task in as_completed(tasks):
+                        _echo_result(task.result())
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
@@ -255,16 +249,13 @@ def _echo_result(result: dict[str, Any]) -> None:
     best = result["best_test_accuracy"]
     trials = result["configuration"].get("num_trials")  # seconds are the sum over trials
     epochs = result["configuration"].get("train", {}).get("epochs")  # the closed form has none
-    if trials is not None:
-        epochs, speed = None, f"{result['seconds']:.1f} s for {trials} trials"
-    elif epochs is None:
-        speed = f"{result['seconds']:.1f} s"
-    else:
+    speed = f"{result['seconds']:.1f} s" + ("" if trials is None else f" for {trials} trials")
+    if trials is None and epochs is not None:
         speed = f"{result['seconds'] / epochs:.2f} s an epoch"
     name = f"{result['recipe']} {result['variant']} seed {result['seed']}"
     typer.echo(
         f"{name}: validation {100 * result['val_accuracy']:.1f}"
-        + ("" if epochs is None else f" in epoch {result['best_epoch']}")
+        + ("" if epochs is None or trials else f" in epoch {result['best_epoch']}")
         + f", test {100 * result['test_accuracy']:.1f}"
         + ("" if best is None else f" (best test epoch, for comparison only: {100 * best:.1f})")
         + f"; {speed}, peak {result['peak_bytes'] / 2**30:.2f} GiB"

@@ -106,13 +106,13 @@ class ClosedFormModel:
         r"""Return class scores of new nodes (inductive), each attached to the graph by itself.
 
         The neighbours of a new node u are its nearest fitted nodes under the last metric, and its
-        given ones. Its diffused features solve the PageRank equation of u, with those of the fitted
-        nodes fixed and b the normalised weights:
+        given ones. Its diffused features h_u solve the PageRank equation of u; the h_j of fitted
+        nodes are fixed, and b are normalised weights:
 
         .. math:: h_u = \alpha x_u + (1 - \alpha) \Big(b_{uu} h_u + \sum_j b_{uj} h_j\Big)
 
         Args:
-            x: features of the new nodes, scaled as those of fit.
+            x: features of the new nodes, scaled by the scaler of fit.
             edges: given edges as pairs of a new node and a fitted node, and their weights.
 
         Cost: a search for neighbours, and M·n_neighbors·n_components FLOP; nothing grows with

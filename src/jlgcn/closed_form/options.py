@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Literal, Never, get_args
 
+import numpy as np
 from typing_extensions import TypeVar
+
+from jlgcn._schema import Check, real, whole, word
 
 #: Blocks of features that the classifier sees, see :class:`ClosedFormOptions`.
 Inputs = Literal["degree", "unit", "unit+own", "unit+own+neighbors"]
@@ -97,18 +100,29 @@ def selected(options: ClosedFormOptions[Any]) -> dict[str, Any]:
     return {name: getattr(options, name) for name in SELECTED}
 
 
+_COUNT = whole(1, 10**9)
+_AMOUNT = real(0, 1e300)
+
+#: Type and range of every hyperparameter, also in saved models.
+CHECKS: dict[str, Check] = {
+    "n_layers": whole(1, 1000),
+    "n_neighbors": _COUNT,
+    "learned_degree": _AMOUNT,
+    "given_decay": _AMOUNT,
+    "n_candidates": _COUNT,
+    "metric_weight": _AMOUNT,
+    "restart": real(0, 1, above=True),
+    "inputs": word(*get_args(Inputs)),
+    "kernel_gamma": _AMOUNT,
+    "n_components": _COUNT,
+    "component_power": real(-100, 100),
+    "tolerance": real(0, 1, above=True),
+    "control": word(*get_args(Control)),
+}
+
+
 def check_options(options: ClosedFormOptions) -> None:
     """Raise a ValueError that names the first hyperparameter out of its range."""
-    values = asdict(options)
-    for name, choices in (("inputs", get_args(Inputs)), ("control", get_args(Control))):
-        if values[name] not in choices and not (name in SELECTED and values[name] is None):
-            choice = ", ".join(choices)
-            raise ValueError(f"{name} must be one of {choice}, but it is {values[name]!r}")
-    for name in ("n_layers", "n_neighbors", "n_candidates", "n_components"):
-        if values[name] is not None and values[name] < 1:
-            raise ValueError(f"{name} must be at least 1, but it is {values[name]}")
-    for name in ("learned_degree", "given_decay", "metric_weight", "kernel_gamma"):
-        if values[name] is not None and not values[name] >= 0:
-            raise ValueError(f"{name} must not be negative, but it is {values[name]}")
-    if options.restart is not None and not 0 < options.restart <= 1:
-        raise ValueError(f"restart must be above 0 and at most 1, but it is {options.restart}")
+    for name, value in asdict(options).items():
+        if value is not None or name not in SELECTED:
+            CHECKS[name](value.item() if isinstance(value, np.generic) else value, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -17,7 +17,7 @@ from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.inputs import num_blocks
 from jlgcn.closed_form.model import ClosedFormLayer
 from jlgcn.closed_form.nystroem import Landmarks
-from jlgcn.closed_form.options import SELECTED, Control, Inputs, SelectedOptions
+from jlgcn.closed_form.options import CHECKS, SELECTED, SelectedOptions
 from jlgcn.closed_form.scaling import KINDS
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import SparseFeatures
@@ -49,24 +49,8 @@ class TableNames:
 _MAX_CLASS_NAME_BYTES = 100 * 2**20
 
 _MANY = 10**9
-_COUNT = whole(1, _MANY)
 _AMOUNT = real(0, 1e300)
 _NAME = text(100_000)
-_OPTIONS: dict[str, Check] = {
-    "n_layers": whole(1, 1000),
-    "n_neighbors": _COUNT,
-    "learned_degree": _AMOUNT,
-    "given_decay": _AMOUNT,
-    "n_candidates": _COUNT,
-    "metric_weight": _AMOUNT,
-    "restart": real(0, 1, above=True),
-    "inputs": word(*get_args(Inputs)),
-    "kernel_gamma": _AMOUNT,
-    "n_components": _COUNT,
-    "component_power": real(-100, 100),
-    "tolerance": real(0, 1, above=True),
-    "control": word(*get_args(Control)),
-}
 
 
 def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
@@ -81,15 +65,15 @@ def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
 SCHEMA: dict[str, Check] = {
     "schema": whole(SCHEMA_VERSION, SCHEMA_VERSION),
     "sha256": text(64),
-    "options": record(_OPTIONS),
+    "options": record(CHECKS),
     "unit": real(0, 1e300, above=True),
     "learned_scale": _AMOUNT,
     "losses": list_of(_AMOUNT, 1000),
     "landmark_gamma": _AMOUNT,
     "estimator": text(200),
     "parameters": record(
-        _OPTIONS
-        | {name: maybe(_OPTIONS[name]) for name in SELECTED}
+        CHECKS
+        | {name: maybe(CHECKS[name]) for name in SELECTED}
         | {"scaler": word(*KINDS), "device": text(100), "verbose": flag}
     ),
     "classes": record(

@@ -123,7 +123,8 @@ def _read_once(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path.name} cannot be read ({error})") from None
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _parse(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Return the document and its own hash, both unverified."""
     content = read_file(folder / DOCUMENT, _MAX_DOCUMENT_BYTES)
     try:
         document = json.loads(content)
@@ -131,7 +132,11 @@ def _read_document(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{DOCUMENT} is not JSON ({error})") from None
     if not isinstance(document, dict) or _OWN_HASH not in document:
         raise ValueError(f"{DOCUMENT} is not the document of a model")
-    own_hash = document.pop(_OWN_HASH)
+    return document, document.pop(_OWN_HASH)
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    document, own_hash = _parse(folder)
     if document.get("schema") != SCHEMA_VERSION:
         raise _UnreadableError(
             f"the model in {folder} was written in schema {str(document.get('schema'))[:40]} but "
@@ -147,20 +152,19 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 def _old_tensor_file(folder: Path) -> Path | None:
     """Return the tensor file of the model to replace; raise if the document is not ours."""
-    path = folder / DOCUMENT
+    name = ""
     try:
-        document = json.loads(read_file(path, _MAX_DOCUMENT_BYTES))
-        own_hash = document.pop(_OWN_HASH)
-        name = _tensor_name(document["sha256"])
-        is_ours = own_hash == hash_of_document(document) and bool(_TENSOR_FILE.fullmatch(name))
+        document, own_hash = _parse(folder)
+        if own_hash == hash_of_document(document):
+            name = _tensor_name(str(document.get("sha256")))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        is_ours = False
-    if not is_ours:
+    except ValueError:
+        pass
+    if not _TENSOR_FILE.fullmatch(name):
         raise FileExistsError(
-            f"{path} is not a document that jlgcn wrote, or it is damaged; save to another folder, "
-            "or delete the file first"
+            f"{folder / DOCUMENT} is not a document that jlgcn wrote, or it is damaged; save to "
+            "another folder, or delete the file first"
         )
     return folder / name
 

@@ -1,4 +1,4 @@
-"""Downloads that are retried, and kept only if their hash is right."""
+"""Downloads with retries and a verified SHA-256."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def download(
     timeout: float = 30.0,
     pause: float = 1.0,
 ) -> Path:
-    """Fetch a file whose SHA-256 is known; `path` appears only when the hash is right.
+    """Download a file with a known SHA-256; `path` is created only if the hash is right.
 
-    A cut connection is tried again from the start: files here have a few megabytes. A wrong hash
-    raises at once, since trying again would bring the same bytes.
+    A retry downloads the whole file again: files here have a few megabytes. A wrong hash raises at
+    once, as a retry would return the same bytes.
 
     Args:
-        url: where it is.
-        path: where it shall be.
-        sha256: hash of the whole file, in hexadecimal.
-        retries: how often to try again after an error of the network.
-        timeout: seconds without an answer that count as one.
-        pause: seconds before the first retry; doubled at each further one.
+        url: address of the file, https.
+        path: file to write.
+        sha256: hash of the file, in hexadecimal.
+        retries (int, default 4): retries after a network error.
+        timeout (float, default 30): seconds without a response that are a network error.
+        pause (float, default 1): seconds before the first retry, doubled for each further one.
 
     Raises:
-        ValueError: the file at `url` is not the one expected.
-        ConnectionError: all tries failed.
+        ValueError: the file at `url` has another hash.
+        ConnectionError: all attempts failed.
     """
     if not url.startswith(("https://", "http://127.0.0.1:")):
         raise ValueError(f"files are fetched by https, but the address is {url}")

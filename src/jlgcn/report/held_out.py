@@ -173,7 +173,7 @@ def held_out(
 def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparison:
     """Return :func:`jlgcn.compare` on a fitted model's own features, labels and given graph.
 
-    Cost: that of :func:`jlgcn.compare`, 40 to 60 fits.
+    Cost: 40 to 60 fits.
     """
     labels, candidates = label_codes(model), model.model_.candidates
     x = candidates.x.to_scipy() if isinstance(candidates.x, SparseFeatures) else candidates.x
