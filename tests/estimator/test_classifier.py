@@ -353,13 +353,9 @@ def test_what_cannot_be_fitted_says_why() -> None:
         model.fit(x, few, np.ones((90, 90)) - np.eye(90))
     with pytest.raises(ValueError, match="kind must be one of"):
         JLGCNClassifier(scaler="image").fit(x, few)  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match="n_layers must be a whole number from 1 to"
-    ):
+    with pytest.raises(ValueError, match="n_layers must be a whole number from 1 to"):
         JLGCNClassifier(n_layers=0).fit(x, few)
-    with pytest.raises(
-        ValueError, match=r"learned_degree must be a number from 0 to .* it is -1"
-    ):
+    with pytest.raises(ValueError, match=r"learned_degree must be a number from 0 to .* it is -1"):
         JLGCNClassifier(learned_degree=-1.0).fit(x, few)
     with pytest.raises(NotFittedError):
         model.learned_graph()

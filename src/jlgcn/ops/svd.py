@@ -42,9 +42,8 @@ def principal_directions(
         return _directions_of_few_rows(x, power)
     num_components = min(num_components, num_features)
     if num_features < 1024:
-        columns = x
-        if isinstance(x, SparseFeatures):
-            columns = x @ torch.eye(num_features, dtype=x.dtype, device=x.device)
+        identity = torch.eye(num_features, dtype=x.dtype, device=x.device)
+        columns = x if isinstance(x, Tensor) else x @ identity
         square, vectors = torch.linalg.eigh(columns.double().mT @ columns.double())
     else:
         generator = torch.Generator(x.device).manual_seed(0)
