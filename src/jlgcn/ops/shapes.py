@@ -14,7 +14,8 @@ def common_batch(*shapes: Sequence[int]) -> torch.Size:
         >>> common_batch((4, 1), (3,))
         torch.Size([4, 3])
     """
-    first, *others = shapes
-    if all(tuple(first) == tuple(other) for other in others):
-        return torch.Size(first)  # PyTorch's function imports sympy, half the time of a first fit
+    # PyTorch's function imports sympy, which takes half of the time of a first fit. Compared only
+    # outside of a compiler: sizes are symbols there, and a comparison would fix them.
+    if not torch.compiler.is_compiling() and len({tuple(shape) for shape in shapes}) == 1:
+        return torch.Size(shapes[0])
     return torch.Size(torch.broadcast_shapes(*shapes))
