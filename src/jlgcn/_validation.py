@@ -173,6 +173,22 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
         )
 
 
+def check_cross_edges(edges: Tensor, num_new: int, num_old: int) -> None:
+    """Raise unless `edges`, (2, E), are pairs of a new and an old node."""
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        raise ValueError(
+            f"edges must have the shape (2, edges), but it is {tuple(edges.shape)}; the first row "
+            "counts new nodes, the second old ones"
+        )
+    for what, nodes, size in (("new", edges[0], num_new), ("old", edges[1], num_old)):
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
+            raise ValueError(
+                f"edges must name {what} nodes from 0 to {size - 1}, but they name "
+                f"{int(nodes.min())} to {int(nodes.max())}; the first row of edges counts new "
+                "nodes, the second old ones"
+            )
+
+
 def check_weight(weight: Tensor, edge_index: Tensor) -> None:
     """Raise unless there is a finite weight, not below 0, for each edge."""
     if weight.shape != edge_index.shape[1:]:

@@ -46,10 +46,11 @@ def test_equals_brute_force_in_values_and_gradients(
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7, 23, 1000])
-def test_block_size_does_not_matter(block_size: int) -> None:
+def test_block_size_does_not_matter(block_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.ops.blocks.BLOCK_ENTRIES", 31 * block_size)
     inputs = points(23, 4, grad=True), points(31, 4, grad=True), points(31, 3, grad=True)
     expected, expected_gradients = with_gradients(brute(*inputs), inputs)
-    product = kernel_matmul(*inputs, method="blocks", block_size=block_size)
+    product = kernel_matmul(*inputs, method="blocks")
     got, got_gradients = with_gradients(product, inputs)
     assert max(map(largest_difference, got, expected)) < 1e-12
     assert max(map(largest_difference, got_gradients, expected_gradients)) < 1e-11
@@ -168,9 +169,10 @@ def test_gradcheck(method: Method) -> None:
 
 
 @pytest.mark.slow
-def test_blocks_can_be_differentiated_twice() -> None:
+def test_blocks_can_be_differentiated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.ops.blocks.BLOCK_ENTRIES", 2 * 4)
     inputs = points(5, 2, grad=True), points(4, 2, grad=True), points(4, 2, grad=True)
-    assert gradgradcheck(lambda *t: kernel_matmul(*t, method="blocks", block_size=2), inputs)
+    assert gradgradcheck(lambda *t: kernel_matmul(*t, method="blocks"), inputs)
 
 
 @pytest.mark.parametrize(("method", "channels"), [("auto", 2), ("auto", 100), ("flash", 2)])
@@ -374,6 +376,5 @@ def test_denormal_numbers_are_flushed_within_and_nowhere_else() -> None:
 
 def test_blocks_alone_are_the_kernel_written_out() -> None:
     z_rows, z_cols, v = points(7, 3), points(5, 3), points(5, 2)
-    for block_size in (None, 2):
-        product = block_matmul(z_rows, z_cols, v, block_size)
-        assert largest_difference(product, brute(z_rows, z_cols, v)[0]) < 1e-12
+    product = block_matmul(z_rows, z_cols, v)
+    assert largest_difference(product, brute(z_rows, z_cols, v)[0]) < 1e-12

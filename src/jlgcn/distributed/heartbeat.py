@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -46,7 +46,7 @@ def heartbeat(rank: int, world_size: int, silence: float = SILENCE_SECONDS) -> I
     done = threading.Event()
     watcher = threading.Thread(
         target=_watch,
-        args=(store, "alive", rank, world_size, silence, done, _leave),
+        args=(store, rank, world_size, silence, done),
         name="jlgcn-heartbeat",
         daemon=True,
     )
@@ -73,23 +73,21 @@ def store_of_this_start(timeout: float = 300.0) -> Any:  # noqa: ANN401
 
 def _watch(
     store: Any,  # noqa: ANN401
-    prefix: str,
     rank: int,
     world_size: int,
     silence: float,
     done: threading.Event,
-    leave: Callable[[str], None],
 ) -> None:
     seen: dict[int, tuple[int, float]] = {}
     others = [other for other in range(world_size) if other != rank]
     while not done.wait(_BEAT_SECONDS):
         try:
-            store.add(f"{prefix}/{rank}", 1)
+            store.add(f"alive/{rank}", 1)
             # Adding nothing reads a number, and makes it 0 where there is none yet.
-            counts = {other: store.add(f"{prefix}/{other}", 0) for other in others}
+            counts = {other: store.add(f"alive/{other}", 0) for other in others}
         except (RuntimeError, OSError) as problem:
             if not done.is_set():
-                leave(f"rank {rank} cannot reach the store of torchrun any more ({problem})")
+                _leave(f"rank {rank} cannot reach the store of torchrun any more ({problem})")
             return
         now = time.monotonic()
         for other, count in counts.items():
@@ -97,7 +95,7 @@ def _watch(
                 seen[other] = (count, now)
             elif now - seen[other][1] > silence:
                 # One that has never counted is still starting, or has finished with its last.
-                leave(
+                _leave(
                     f"rank {other} has given no sign of life for {silence:.0f} s: it was killed, "
                     f"stopped, or its machine is gone; rank {rank} ends, and torchrun "
                     "--max-restarts starts all again from their checkpoint"

@@ -124,18 +124,9 @@ class _ShardedGraph(Graph):
         product: Tensor = self._product(columns.flatten(1), rows).unflatten(1, columns.shape[1:])
         return product.movedim(0, -2)
 
-    def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
-        if f.dim() > 2:
-            energies = [self._dirichlet(part, scale) for part in f.flatten(0, -3)]
-            return torch.stack(energies).view(f.shape[:-2])
-        f64 = f.double()
-        # One origin for all processes, or differences between their rows would be wrong.
-        f64 = f64 - self.shards.sum(f64.sum(0)) / self.shards.num_rows
-        s = torch.ones_like(f64[:, :1]) if scale is None else scale.double().unsqueeze(-1)
-        product = self.to(dtype=torch.float64).matmul(torch.cat([s, s * f64], -1))
-        square = f64.square().sum(-1, keepdim=True)
-        energy = square * (s * product[:, :1]) - (f64 * (s * product[:, 1:])).sum(-1, True)
-        return (2 * energy.sum()).to(compute_dtype(f))
+    def _mean_row(self, f: Tensor) -> Tensor:
+        # Of the rows of all processes: each subtracting its own would change differences.
+        return self.shards.sum(f.sum(-2, keepdim=True)) / self.shards.num_rows
 
 
 class ShardedKernelGraph(_ShardedGraph):

@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from jlgcn._validation import check_cross_edges
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.kernel import kernel_weights
 from jlgcn.graphs.sparse import SparseGraph
@@ -242,14 +243,8 @@ def attach(
     """
     if edges is None:
         edges = torch.empty(2, 0, dtype=torch.int64, device=graph.device)
+    check_cross_edges(edges, num_new, graph.num_nodes)
     row, col = edges
-    for what, index, size in (("new", row, num_new), ("old", col, graph.num_nodes)):
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-            raise ValueError(
-                f"edges must name {what} nodes from 0 to {size - 1}, but they name "
-                f"{int(index.min())} to {int(index.max())}; the first row of edges counts the new "
-                "nodes, the second the old ones"
-            )
     if weight is None:
         weight = torch.ones(row.shape[0], dtype=graph.dtype, device=graph.device)
     return AttachedGraph(graph, SparseRows(row, col, weight, num_new))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jlgcn._validation import check_not_negative, check_real
+from jlgcn._validation import check_cross_edges, check_not_negative, check_real
 from jlgcn.errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
@@ -100,24 +100,11 @@ def as_cross_edges(
             f"each of {num_old} old ones, but its shape is {shape}; an edge_index must be of "
             "integers"
         )
-    if index.dim() != 2 or index.shape[0] != 2:
-        raise ValueError(
-            f"edges must have the shape (2, edges), but it is {tuple(index.shape)}; the first row "
-            "counts new nodes, the second old ones"
-        )
     index = index.long()
-    for what, nodes, size in (("new", index[0], num_new), ("old", index[1], num_old)):
-        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
-            raise ValueError(
-                f"edges must name {what} nodes from 0 to {size - 1}, but they name "
-                f"{int(nodes.min())} to {int(nodes.max())}; the first row of edges counts new "
-                "nodes, the second old ones"
-            )
+    check_cross_edges(index, num_new, num_old)
     unique, place = torch.unique(index, dim=1, return_inverse=True)
     if unique.shape[1] < index.shape[1]:
-        what = "joined" if weight is None else "joined, and their weights added"
-        count = index.shape[1] - unique.shape[1]
-        warnings.warn(f"{count} edges are listed more than once; they are {what}", stacklevel=2)
+        warnings.warn(_duplicates(index.shape[1] - unique.shape[1], weight), stacklevel=2)
     if weight is None:
         return unique, torch.ones(unique.shape[1], device=index.device)
     check_not_negative(weight, "weight")
@@ -208,10 +195,7 @@ def _from_edges(
 ) -> SparseGraph:
     edges = collect_edges(edge_index, weight, num_nodes)
     if edges.num_duplicates > 0:
-        what = "joined" if weight is None else "joined, and their weights added"
-        notes.append(
-            UserWarning(f"{edges.num_duplicates} edges are listed more than once; they are {what}")
-        )
+        notes.append(UserWarning(_duplicates(edges.num_duplicates, weight)))
     mirrored = edges.weight[edges.pattern.reverse]
     if not torch.allclose(edges.weight, mirrored):
         if edges.num_one_way > 0:
@@ -223,6 +207,11 @@ def _from_edges(
     if bool((edges.pattern.row == edges.pattern.col).any()):
         notes.append(UserWarning(_LOOPS))
     return SparseGraph.from_pattern(edges.pattern, torch.maximum(edges.weight, mirrored))
+
+
+def _duplicates(count: int, weight: Tensor | None) -> str:
+    how = "joined" if weight is None else "joined, and their weights added"
+    return f"{count} edges are listed more than once; they are {how}"
 
 
 def _edges_of_data(data: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401

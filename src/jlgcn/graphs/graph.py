@@ -235,20 +235,22 @@ class Graph(ABC):
         return ScaledGraph(self, scale)
 
     def _compute_degree(self) -> Tensor:
-        ones = torch.ones(
-            (*self.shape[:-1], 1), dtype=compute_dtype(*self._tensors()), device=self.device
-        )
+        tensors = self._tensors()
+        ones = tensors[0].new_ones((*self.shape[:-1], 1), dtype=compute_dtype(*tensors))
         return self.matmul(ones).squeeze(-1)
 
     def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
         """Return Σ_ij s_i s_j a_ij ‖f_i - f_j‖², the energy of this graph scaled by `scale`."""
         f64 = f.double()
-        f64 = f64 - f64.detach().mean(-2, keepdim=True)
+        f64 = f64 - self._mean_row(f64.detach())
         s = torch.ones_like(f64[..., :1]) if scale is None else scale.double().unsqueeze(-1)
         product = self.to(dtype=torch.float64).matmul(torch.cat(_aligned(s, s * f64), -1))
         square = f64.square().sum(-1, keepdim=True)
         energy = square * (s * product[..., :1]) - (f64 * (s * product[..., 1:])).sum(-1, True)
         return (2 * energy.sum((-2, -1))).to(compute_dtype(f))
+
+    def _mean_row(self, f: Tensor) -> Tensor:  # (*batch, N, C) to (*batch, 1, C)
+        return f.mean(-2, keepdim=True)
 
     def _tensors(self) -> list[Tensor]:
         tensors: list[Tensor] = []

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
@@ -23,7 +24,6 @@ def block_matmul(
     z_rows: Tensor,  # (*batch, M, S)
     z_cols: Tensor,  # (*batch, N, S)
     u: Tensor,  # (*batch, N, C)
-    block_size: int | None = None,
 ) -> Tensor:  # (*batch, M, C)
     r"""Multiply the Gaussian kernel of two point sets with a matrix, a block of rows at a time.
 
@@ -36,7 +36,6 @@ def block_matmul(
         z_rows: points of the rows.
         z_cols: points of the columns.
         u: right-hand side.
-        block_size: rows a block; None chooses it so that a block has about two million entries.
 
     Cost: 2·M·N·(S + C) FLOP forward, 2·M·N·(3·S + 2·C) backward; memory for one block beside the
     arguments, at every order of differentiation.
@@ -46,7 +45,7 @@ def block_matmul(
         >>> block_matmul(z, z, torch.ones(2, 1)).squeeze()
         tensor([1.3679, 1.3679])
     """
-    product: Tensor = _BlockMatmul.apply(z_rows, z_cols, u, block_size)  # type: ignore[no-untyped-call]
+    product: Tensor = _BlockMatmul.apply(z_rows, z_cols, u)  # type: ignore[no-untyped-call]
     return product
 
 
@@ -103,16 +102,11 @@ def exponent_factors(z_rows: Tensor, z_cols: Tensor) -> tuple[Tensor, Tensor]:
     return left, right
 
 
-def block_forward(
-    z_rows: Tensor, z_cols: Tensor, u: Tensor, block_size: int | None = None
-) -> Tensor:
+def block_forward(z_rows: Tensor, z_cols: Tensor, u: Tensor) -> Tensor:
     """Compute :func:`block_matmul` without recording it for autograd."""
     left, right = exponent_factors(z_rows, z_cols)
     with no_autocast(u.device):
-        blocks = [
-            _kernel(left[..., rows, :], right) @ u
-            for rows in _row_blocks(z_rows, z_cols, block_size)
-        ]
+        blocks = [_kernel(left[..., rows, :], right) @ u for rows in _row_blocks(z_rows, z_cols)]
     if not blocks:
         return u.new_zeros(*z_rows.shape[:-1], u.shape[-1])
     return torch.cat(blocks, dim=-2)
@@ -123,13 +117,12 @@ def block_backward(
     z_rows: Tensor,
     z_cols: Tensor,
     u: Tensor,
-    block_size: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of :func:`block_matmul` with respect to its three tensors."""
     left, right = exponent_factors(z_rows, z_cols)
     grad_rows = []
     grad_cols, grad_u = torch.zeros_like(z_cols), torch.zeros_like(u)
-    for rows in _row_blocks(z_rows, z_cols, block_size):
+    for rows in _row_blocks(z_rows, z_cols):
         block = grad[..., rows, :], left[..., rows, :], right, z_rows[..., rows, :], z_cols, u
         if torch.is_grad_enabled():
             # Somebody differentiates twice. Recorded as it is, every block would be kept, and all
@@ -153,8 +146,8 @@ def _block_gradients(
         grad_u = kernel.mT @ grad
         grad_log = (grad @ u.mT) * kernel  # gradient of -‖z_i - z_j‖²
         # Σ_j grad_log_ij (z_j - z_i): the column of ones brings the sum over j along.
-        to_rows = grad_log @ _with_ones(z_cols)
-        to_cols = grad_log.mT @ _with_ones(z_rows)
+        to_rows = grad_log @ append_ones(z_cols)
+        to_cols = grad_log.mT @ append_ones(z_rows)
         grad_rows = 2 * (to_rows[..., :-1] - z_rows * to_rows[..., -1:])
         grad_cols = 2 * (to_cols[..., :-1] - z_cols * to_cols[..., -1:])
     return grad_rows, grad_cols, grad_u
@@ -169,14 +162,8 @@ def _kernel(left: Tensor, right: Tensor) -> Tensor:
     return torch.threshold_(kernel, torch.finfo(kernel.dtype).tiny, 0.0)
 
 
-def _with_ones(z: Tensor) -> Tensor:
-    return torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
-
-
-def _row_blocks(z_rows: Tensor, z_cols: Tensor, block_size: int | None) -> Iterator[slice]:
-    if block_size is None:
-        entries_per_row = max(1, math.prod(z_cols.shape[:-1]))
-        block_size = max(1, BLOCK_ENTRIES // entries_per_row)
+def _row_blocks(z_rows: Tensor, z_cols: Tensor) -> Iterator[slice]:
+    block_size = max(1, BLOCK_ENTRIES // max(1, math.prod(z_cols.shape[:-1])))
     for start in range(0, z_rows.shape[-2], block_size):
         yield slice(start, start + block_size)
 
@@ -185,7 +172,7 @@ class _KernelMatrix(torch.autograd.Function):
     """Both places of a point in a pair move with it: one product in the backward pass, not two."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, z: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, z: Tensor) -> Tensor:
         left, right = exponent_factors(z, z)
         with no_autocast(z.device):
             kernel = _kernel(left, right)
@@ -193,7 +180,7 @@ class _KernelMatrix(torch.autograd.Function):
         return kernel
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
+    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
         z, kernel = ctx.saved_tensors  # type: ignore[attr-defined]
         grad_log = grad * kernel  # gradient of -‖z_i - z_j‖²
         both = grad_log + grad_log.mT
@@ -206,21 +193,10 @@ class _BlockMatmul(torch.autograd.Function):
     """Recomputes each block in the backward pass instead of keeping it."""
 
     @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx,
-        z_rows: Tensor,
-        z_cols: Tensor,
-        u: Tensor,
-        block_size: int | None,
-    ) -> Tensor:
+    def forward(ctx: FunctionCtx, z_rows: Tensor, z_cols: Tensor, u: Tensor) -> Tensor:
         ctx.save_for_backward(z_rows, z_cols, u)
-        ctx.block_size = block_size  # type: ignore[attr-defined]
-        return block_forward(z_rows, z_cols, u, block_size)
+        return block_forward(z_rows, z_cols, u)
 
     @staticmethod
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, grad: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
-        z_rows, z_cols, u = ctx.saved_tensors  # type: ignore[attr-defined]
-        block_size: int | None = ctx.block_size  # type: ignore[attr-defined]
-        return *block_backward(grad, z_rows, z_cols, u, block_size), None
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return block_backward(grad, *ctx.saved_tensors)  # type: ignore[attr-defined]

@@ -51,13 +51,10 @@ class Pattern:
 
     def to(self, device: torch.device | str | None) -> Pattern:
         """Return the pattern on another device."""
-        return Pattern(
-            self.crow.to(device),
-            self.row.to(device),
-            self.col.to(device),
-            self.reverse.to(device),
-            self.num_nodes,
+        crow, row, col, reverse = (
+            tensor.to(device) for tensor in (self.crow, self.row, self.col, self.reverse)
         )
+        return Pattern(crow, row, col, reverse, self.num_nodes)
 
     def find(self, row: Tensor, col: Tensor) -> Tensor:
         """Return where the entries (row, col), all of which must be there, stand."""
@@ -90,10 +87,7 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
             "or split the graph"
         )
     keys = _sorted(torch.cat([row * num_nodes + col, col * num_nodes + row]))
-    if keys.shape[0] > 0:
-        is_first = torch.ones_like(keys, dtype=torch.bool)
-        torch.ne(keys[1:], keys[:-1], out=is_first[1:])
-        keys = keys[is_first]
+    keys = torch.unique_consecutive(keys)
     row = keys.div(max(1, num_nodes), rounding_mode="floor")
     col = keys - row * num_nodes
     crow = torch.zeros(num_nodes + 1, dtype=torch.int64, device=keys.device)
@@ -134,27 +128,7 @@ def csr_matmul(
         tensor([[6.],
                 [3.]])
     """
-    product: Tensor = _csr_matmul(pattern.crow, pattern.col, pattern.reverse, weight, x)
-    return product
-
-
-def edge_dot(
-    pattern: Pattern,
-    a: Tensor,  # (N, C)
-    b: Tensor,  # (N, C)
-) -> Tensor:  # (E,)
-    """Return a_i · b_j for every entry (i, j) of the pattern, differentiable in both.
-
-    Cost: 2·E·C FLOP forward, 4·E·C backward.
-
-    Example:
-        >>> pattern = symmetric_pattern(torch.tensor([0]), torch.tensor([1]), 2)
-        >>> x = torch.tensor([[1.0], [2.0]])
-        >>> edge_dot(pattern, x, x + 1)
-        tensor([3., 4.])
-    """
-    dots: Tensor = _edge_dot(pattern.crow, pattern.col, pattern.reverse, a, b)
-    return dots
+    return _csr_matmul(pattern.crow, pattern.col, pattern.reverse, weight, x)
 
 
 def edge_squared_distance(
@@ -173,10 +147,7 @@ def edge_squared_distance(
         >>> edge_squared_distance(pattern, torch.tensor([[1.0], [4.0]]))
         tensor([9., 9.])
     """
-    distances: Tensor = _edge_squared_distance(
-        pattern.crow, pattern.row, pattern.col, pattern.reverse, z
-    )
-    return distances
+    return _edge_squared_distance(pattern.crow, pattern.row, pattern.col, pattern.reverse, z)
 
 
 # Custom operators, because torch.compile refuses to trace the making of sparse tensors.

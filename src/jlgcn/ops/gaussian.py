@@ -35,7 +35,6 @@ def kernel_matmul(
     col_valid: Tensor | None = None,  # (*batch, N), bool
     *,
     method: Method = "auto",
-    block_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # (*batch, M, C), (*batch, M)
     r"""Multiply the Gaussian kernel of two point sets with a matrix, and return its row sums too.
 
@@ -59,7 +58,6 @@ def kernel_matmul(
             digits: for pairs with a point of squared length above 1,000, or for all of them where
             such points are many or in a batch. Lengths are tested on a CPU only, since the host
             would wait for an accelerator; pass float64 there.
-        block_size: rows a block of method "blocks".
 
     Returns:
         The product, in the dtype of `v`, and the degree, in float32 or better.
@@ -82,12 +80,10 @@ def kernel_matmul(
         raise ValueError(f"method must be one of {', '.join(METHODS)}, but it is {method!r}")
     _check_shapes(z_rows, z_cols, v, col_valid)
     dtype = compute_dtype(z_rows, z_cols, v)
-    batch = common_batch(
-        z_rows.shape[:-2],
-        z_cols.shape[:-2],
-        v.shape[:-2],
-        () if col_valid is None else col_valid.shape[:-1],
-    )
+    batches = [tensor.shape[:-2] for tensor in (z_rows, z_cols, v)]
+    if col_valid is not None:
+        batches.append(col_valid.shape[:-1])
+    batch = common_batch(*batches)
     rows, cols, values = (
         tensor.to(dtype).expand(*batch, *tensor.shape[-2:]) for tensor in (z_rows, z_cols, v)
     )
@@ -95,10 +91,9 @@ def kernel_matmul(
         col_valid = col_valid.expand(*batch, col_valid.shape[-1])
         values = values.masked_fill(~col_valid.unsqueeze(-1), 0)
 
-    is_empty = 0 in rows.shape or 0 in cols.shape
-    if method == "blocks" or is_empty:
+    if method == "blocks" or rows.numel() == 0 or cols.numel() == 0:
         rows, cols = centred(rows, cols, col_valid)
-        product = block_matmul(rows, cols, append_ones(values, col_valid), block_size)
+        product = block_matmul(rows, cols, append_ones(values, col_valid))
         product, degree = product[..., :-1], product[..., -1]
     else:
         product, degree, _ = _forward(rows, cols, values, col_valid, method == "auto")
@@ -113,50 +108,11 @@ def kernel_matmul(
     "kernel_matmul(Tensor z_rows, Tensor z_cols, Tensor v, Tensor? col_valid, bool guarded) "
     "-> (Tensor, Tensor, Tensor)"
 )
+@without_denormals()
 def _forward(
     z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the product, the degree and the log-sum-exp that the backward pass needs."""
-    with without_denormals():
-        return _multiply(z_rows, z_cols, v, col_valid, guarded)
-
-
-@register_fake("kernel_matmul")
-def _(
-    z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    degree = z_rows.new_empty(z_rows.shape[:-1])
-    return z_rows.new_empty(*z_rows.shape[:-1], v.shape[-1]), degree, torch.empty_like(degree)
-
-
-@operator(
-    "kernel_matmul_backward(Tensor grad_product, Tensor grad_degree, Tensor z_rows, Tensor z_cols, "
-    "Tensor v, Tensor? col_valid, Tensor lse, bool guarded) -> (Tensor, Tensor, Tensor)"
-)
-def _backward(
-    grad_product: Tensor,
-    grad_degree: Tensor,
-    z_rows: Tensor,
-    z_cols: Tensor,
-    v: Tensor,
-    col_valid: Tensor | None,
-    lse: Tensor,
-    guarded: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients with respect to the rows' points, the columns' points and v."""
-    grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1)
-    with without_denormals():
-        return _gradients(grad, z_rows, z_cols, v, col_valid, lse, guarded)
-
-
-@register_fake("kernel_matmul_backward")
-def _(*arguments: Tensor) -> tuple[Tensor, ...]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[2:5])
-
-
-def _multiply(
-    z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor | None, guarded: bool
-) -> tuple[Tensor, Tensor, Tensor]:
     total = v.new_zeros(*z_rows.shape[:-1], v.shape[-1] + 1)
     lse = v.new_full(z_rows.shape[:-1], -torch.inf)
     for part in _parts(z_rows, z_cols, col_valid, guarded):
@@ -171,12 +127,24 @@ def _multiply(
         else:
             product = block_forward(rows, cols, append_ones(values, valid))
         _add(total, part.rows, product)
-    degree = total[..., -1].clone()  # results of an operator must not share memory
-    return total[..., :-1].clone(), degree, lse
+    # Results of an operator must not share memory.
+    return total[..., :-1].clone(), total[..., -1].clone(), lse
 
 
-def _gradients(
-    grad: Tensor,  # of product and degree, (*batch, M, C + 1)
+@register_fake("kernel_matmul")
+def _(z_rows: Tensor, z_cols: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
+    degree = z_rows.new_empty(z_rows.shape[:-1])
+    return z_rows.new_empty(*z_rows.shape[:-1], v.shape[-1]), degree, torch.empty_like(degree)
+
+
+@operator(
+    "kernel_matmul_backward(Tensor grad_product, Tensor grad_degree, Tensor z_rows, Tensor z_cols, "
+    "Tensor v, Tensor? col_valid, Tensor lse, bool guarded) -> (Tensor, Tensor, Tensor)"
+)
+@without_denormals()
+def _backward(
+    grad_product: Tensor,
+    grad_degree: Tensor,
     z_rows: Tensor,
     z_cols: Tensor,
     v: Tensor,
@@ -184,6 +152,8 @@ def _gradients(
     lse: Tensor,
     guarded: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients with respect to the rows' points, the columns' points and v."""
+    grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1)
     totals = torch.zeros_like(z_rows), torch.zeros_like(z_cols), torch.zeros_like(v)
     for part in _parts(z_rows, z_cols, col_valid, guarded):
         rows, cols, valid = _points(z_rows, z_cols, col_valid, part)
@@ -205,6 +175,11 @@ def _gradients(
         ):
             _add(total, places, gradient)
     return totals
+
+
+@register_fake("kernel_matmul_backward")
+def _(*arguments: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[2:5])
 
 
 class _Part(NamedTuple):
@@ -245,16 +220,12 @@ def _parts(z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, guarded: bo
         return [_Part(in_float64=True)]
     long_rows, long_cols = (part.nonzero().squeeze(-1) for part in is_long)
     short_rows, short_cols = ((~part).nonzero().squeeze(-1) for part in is_long)
-    parts = [
-        _Part(short_rows, short_cols),
-        _Part(short_rows, long_cols, in_float64=True),
-        _Part(long_rows, None, in_float64=True),
-    ]
-    return [
-        part
-        for part in parts
-        if all(places is None or len(places) > 0 for places in (part.rows, part.cols))
-    ]
+    parts = [_Part(short_rows, short_cols)]
+    if len(long_cols) > 0:
+        parts.append(_Part(short_rows, long_cols, in_float64=True))
+    if len(long_rows) > 0:
+        parts.append(_Part(long_rows, None, in_float64=True))
+    return parts
 
 
 def _taken(tensor: Tensor, places: Tensor | None) -> Tensor:

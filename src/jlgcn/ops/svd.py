@@ -42,8 +42,10 @@ def principal_directions(
         return _directions_of_few_rows(x, power)
     num_components = min(num_components, num_features)
     if num_features < 1024:
-        identity = torch.eye(num_features, dtype=x.dtype, device=x.device)
-        columns = x if isinstance(x, Tensor) else x @ identity
+        if isinstance(x, SparseFeatures):
+            columns = x @ torch.eye(num_features, dtype=x.dtype, device=x.device)
+        else:
+            columns = x
         square, vectors = torch.linalg.eigh(columns.double().mT @ columns.double())
     else:
         generator = torch.Generator(x.device).manual_seed(0)
