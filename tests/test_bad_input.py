@@ -240,7 +240,7 @@ def with_weight(value: float) -> list[Try]:
 
 def with_edges(edges: np.ndarray) -> list[Try]:
     return everywhere(
-        r"(shape \(2, edges\), but it is \(3, 2\)|must be of integers)",
+        r"(shape \(2, edges\), but it is \(3, 2\)|must have an integer dtype)",
         fit=lambda _: learn(graph=edges),
         predict=lambda _: new_rows(edges=edges),
         nn=lambda _: network(graph=torch.from_numpy(edges)),
@@ -355,9 +355,9 @@ CASES = [
             Try(
                 "nn",
                 lambda _: solved(torch.zeros(N, dtype=torch.int64), torch.tensor([])),
-                "train names no node, so there are no labels; name some of each class",
+                "train must name nodes, but it is empty; name some of each class",
             ),
-            Try("nn", lambda _: trained(train=torch.tensor([])), "train names no node"),
+            Try("nn", lambda _: trained(train=torch.tensor([])), "train must name nodes"),
             Try(
                 "command line",
                 lambda f: unlabelled(f),
@@ -387,17 +387,17 @@ CASES = [
             Try(
                 "nn",
                 lambda _: solved(torch.from_numpy(Y), torch.tensor([0, 30])),
-                r"y must be 0 or more at the nodes of train, but y\[30\] is -1; leave this node",
+                r"y must be 0 or more at the nodes of train, but y\[30\] is -1; remove this node",
             ),
             Try(
                 "nn",
                 lambda _: solved(torch.from_numpy(Y).double() / 0, torch.tensor([0])),
-                r"y must be of whole numbers.*NaN; pass -1 where there is no class",
+                r"y must be of integers.*NaN; pass -1 for unlabelled nodes",
             ),
             Try(
                 "nn",
                 lambda _: trained(y=small_data().y.index_fill(0, torch.tensor([4]), -5)),
-                r"but y\[4\] is -5; leave this node out of train",
+                r"but y\[4\] is -5; remove this node from train",
             ),
         ],
         {"predict": "new rows have no labels"},
@@ -520,7 +520,7 @@ CASES = [
         "W",
         [
             *everywhere(
-                "listed more than once; they are joined",
+                "listed more than once; they are merged",
                 fit=lambda _: learn(graph=np.concatenate([EDGES, EDGES], 1)),
                 predict=lambda _: new_rows(edges=np.array([[0, 0], [1, 1]])),
                 nn=lambda _: network(graph=torch.from_numpy(EDGES).repeat(1, 2)),
@@ -534,7 +534,7 @@ CASES = [
         "self-loops in the given graph",
         "W",
         everywhere(
-            "has self-loops; they stay",
+            "has self-loops; they are kept",
             fit=lambda _: learn(graph=np.array([[0, 2, 3], [2, 0, 3]])),
             nn=lambda _: network(graph=torch.tensor([[0, 2, 3], [2, 0, 3]])),
             cli=lambda f: fit_command(
@@ -548,7 +548,7 @@ CASES = [
         "W",
         [
             *everywhere(
-                "is directed.*: the larger of its two directions counts",
+                "is directed.*: the larger weight of the two directions",
                 fit=lambda _: learn(graph=EDGES[:, :1]),
                 nn=lambda _: network(graph=torch.from_numpy(EDGES[:, :1])),
             ),
@@ -631,12 +631,12 @@ CASES = [
             Try(
                 "nn",
                 lambda _: network(2**25 + torch.randint(2**24, (9, 4))),
-                "x has whole numbers above 2²⁴.*; subtract a constant",
+                "x has integers above 2²⁴.*; subtract a constant",
             ),
             Try(
                 "command line",
                 lambda f: fit_command(f, table(f, {(3, 1): 2**25}, (10 * X).astype(int))),
-                "column 'f1' of table.csv has whole numbers above 2²⁴",
+                "column 'f1' of table.csv has integers above 2²⁴",
             ),
         ],
     ),

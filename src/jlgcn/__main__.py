@@ -1,4 +1,4 @@
-"""Lets ``python -m jlgcn`` and ``torchrun -m jlgcn`` run the command line."""
+"""Entry point of ``python -m jlgcn`` and ``torchrun -m jlgcn``."""
 
 from jlgcn.cli import main
 

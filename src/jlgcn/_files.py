@@ -1,4 +1,4 @@
-"""The one way in which this package writes files: whole or not at all, and never through a link."""
+"""Atomic, symlink-safe file writes; bounded reads; hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 LOCK = ".jlgcn.lock"
 
-# Flags that some systems lack. Without O_NONBLOCK, opening a pipe would wait for its other end.
+# Flags that some systems lack. Without O_NONBLOCK, opening a pipe would block.
 _PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | _PLAIN
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | _PLAIN
@@ -30,18 +30,18 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path` when the block ends without an error.
+    """Write a file atomically: a temporary file replaces `path` if the context ends without error.
 
-    What is written goes to a file of a random name in the same folder, is brought to the disk
-    (fsync), and renamed. So `path` holds the old content or the new one at every moment, whoever
-    else writes it; a link of that name is replaced, not followed. After an error nothing is left.
+    The temporary file has a random name in the same folder and is synced to disk (fsync) before
+    the rename. `path` therefore has either the old or the new content at every moment, also with
+    concurrent writers; a symbolic link is replaced, not followed. After an error nothing is left.
 
     Args:
         path: the file; its folder must exist.
 
     Raises:
         ValueError: `path` is a folder, a device or a pipe.
-        OSError: whatever the disk says.
+        OSError: the operating system reports an error.
     """
     path = Path(path)
     _check_target(path)
@@ -61,22 +61,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> Path:
-    """Write a whole file as :func:`replacing` does; text is written as UTF-8."""
+    """Write a file atomically (:func:`replacing`); text is encoded as UTF-8."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
-    """Return the content of an ordinary file.
+    """Return the content of a regular file.
 
     Args:
         path: the file. A pipe or a device, which might never end, is refused.
         max_bytes: a larger file is refused before it is read; None for any size.
 
     Raises:
-        ValueError: it is no ordinary file, or too large.
-        OSError: it is not there, or cannot be read.
+        ValueError: it is not a regular file, or too large.
+        OSError: it does not exist, or cannot be read.
     """
     path = Path(path)
     descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
@@ -91,13 +91,13 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> byt
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder of a random name that is called `path` when the block ends without an error.
+    """Create a folder atomically: a temporary folder is renamed to `path` when the context ends.
 
-    So `path` stands for a whole folder at every moment, provided that its files are written by
+    `path` is therefore complete whenever it exists, provided that its files are written by
     :func:`replacing` or :func:`write_file`. After an error nothing is left.
 
     Args:
-        path: a name that is free, in a folder that exists.
+        path: a name that does not exist yet, in a folder that does.
     """
     temporary = _temporary_name(path)
     temporary.mkdir()
@@ -112,14 +112,14 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder; a process that is killed meanwhile leaves no half of it under its name."""
+    """Delete a folder; if the process is killed, no partial folder is left under its name."""
     temporary = _temporary_name(path)
     os.replace(path, temporary)
     shutil.rmtree(temporary)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can (not on Windows)."""
+    """Sync the directory entries of a folder to disk (not on Windows)."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -160,17 +160,17 @@ def locked(folder: Path, *, seconds: float = 600.0) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, name: re.Pattern[str]) -> None:
-    """Delete what killed writers left of some names; call it only while the folder is locked.
+    """Delete temporary files and folders of killed writers; the folder must be locked.
 
     Args:
-        folder: where to look.
-        name: the whole name of a file or folder, without what :func:`replacing` or
-            :func:`new_folder` adds to it.
+        folder: the folder.
+        name: pattern of the final name, without the prefix and suffix that :func:`replacing` and
+            :func:`new_folder` add.
     """
     for path in folder.glob(".*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)
         if found and name.fullmatch(found["name"]):
-            mode = path.lstat().st_mode  # of a link itself, which is none of ours
+            mode = path.lstat().st_mode  # a symbolic link is not ours
             if stat.S_ISREG(mode):
                 path.unlink()
             elif stat.S_ISDIR(mode):
@@ -182,10 +182,10 @@ def _temporary_name(path: Path) -> Path:
 
 
 def _check_target(path: Path) -> None:
-    """Refuse to replace what is no file: /dev/stdout would be gone for everybody."""
+    """Refuse to replace what is not a regular file: /dev/stdout would be gone for everybody."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # nothing there, or a link to nothing
+    except OSError:  # nothing there, or a dangling link
         return
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
@@ -216,7 +216,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def sha256_of(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal.
+    """Return the SHA-256 of bytes, in hexadecimal.
 
     Example:
         >>> sha256_of(b"")[:8]
@@ -226,7 +226,7 @@ def sha256_of(content: bytes) -> str:
 
 
 def hash_of_document(document: dict[str, Any]) -> str:
-    """Return the SHA-256 of a JSON document, whatever the order of its fields.
+    """Return the SHA-256 of a JSON document, independent of the order of its fields.
 
     Example:
         >>> hash_of_document({"a": 1, "b": 2}) == hash_of_document({"b": 2, "a": 1})
@@ -236,17 +236,17 @@ def hash_of_document(document: dict[str, Any]) -> str:
 
 
 def hash_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, however large, in hexadecimal."""
+    """Return the SHA-256 of a file of any size, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: Path, max_bytes: int = 64 * 2**20) -> dict[str, Any]:
-    """Return the JSON object in a file, or raise a ValueError that says why there is none.
+    """Return the JSON object in a file, or raise a ValueError with the reason.
 
     Args:
         path: the file.
-        max_bytes: a larger one is not read, because what it holds would take many times its size.
+        max_bytes: a larger file is refused: parsed JSON takes many times its size.
     """
     content = read_file(path, max_bytes)
     try:

@@ -1,4 +1,4 @@
-"""How much memory is free, and refusals before more than that is asked for."""
+"""Available memory, and checks before large allocations."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from pathlib import Path
 
 import torch
 
-#: A compressed file may claim to be this much larger before anybody asks whether it is meant.
+#: Allocations and unpacked files below this size are not checked.
 _HARMLESS_BYTES = 200 * 2**20
 
 
-_LARGEST_RATIO = 100
-
-
 def available_bytes(device: torch.device | str = "cpu") -> int:
-    """Return how much memory is free: of a GPU, or of this machine and its control group.
+    """Return the available memory of a CUDA device, or of this machine and its control group.
 
-    Where the system does not tell, it is the memory of the machine, or without limit.
+    If the system does not report it, the physical memory of the machine, or no limit.
 
     Example:
         >>> available_bytes() > 0
@@ -37,14 +34,14 @@ def available_bytes(device: torch.device | str = "cpu") -> int:
 
 
 def _physical_bytes() -> int:
-    """Return the memory of this machine; on Windows, which does not tell, more than any has."""
+    """Return the physical memory of this machine; on Windows, which has no sysconf, no limit."""
     if not hasattr(os, "sysconf"):
         return sys.maxsize
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-#: Where each version of control groups is, and how it calls its limit, what is used, and what of
-#: that is cache which the system takes back first.
+#: Control groups v2 and v1: controller, folder, and the files or fields of the limit, the usage and
+#: the reclaimable page cache within it.
 _GROUPS = (
     ("", "", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -54,11 +51,11 @@ _GROUPS = (
 def group_bytes(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> list[int]:
-    """Return what is left in each of the control groups of this process that has a limit.
+    """Return the remaining bytes of each control group of this process that has a limit.
 
     Args:
-        root: where the system shows its groups.
-        own: the file that names those of this process.
+        root: mount point of the control groups.
+        own: the file that lists the groups of this process.
 
     Example:
         >>> all(room >= 0 for room in group_bytes())
@@ -71,12 +68,12 @@ def group_bytes(
             if controller not in controllers.split(","):
                 continue
             group = root / folder / path.lstrip("/")
-            # In a container, a path may be one of the host's: then the group is at the root.
+            # In a container the path may be the host's; the group is then at the root.
             for place in (group, *group.parents):
                 if not place.is_relative_to(root / folder):
                     break
                 if (place / limit).exists() and (place / limit).read_text().strip() != "max":
-                    stat_file = place / "memory.stat"  # which some sandboxes do not show
+                    stat_file = place / "memory.stat"  # hidden in some sandboxes
                     lines = stat_file.read_text().splitlines() if stat_file.exists() else []
                     stat = dict(line.split() for line in lines)
                     held = int((place / used).read_text()) - int(stat.get(cache, 0))
@@ -85,15 +82,15 @@ def group_bytes(
 
 
 def check_memory(needed: int, device: torch.device | str, what: str, remedy: str) -> None:
-    """Raise before memory is asked for that is not there.
+    """Raise a ValueError before an allocation that exceeds the available memory.
 
     Args:
-        needed: bytes.
-        device: where they would be.
-        what: what needs them.
-        remedy: what to use instead.
+        needed: bytes of the allocation.
+        device: its device.
+        what: subject of the error message.
+        remedy: the alternative to recommend.
     """
-    # Asking costs a file; what is small need not ask.
+    # Reading the available memory costs a file access; small allocations skip it.
     if torch.compiler.is_compiling() or needed < _HARMLESS_BYTES:
         return
     available = available_bytes(device)
@@ -104,16 +101,14 @@ def check_memory(needed: int, device: torch.device | str, what: str, remedy: str
         )
 
 
-def check_unpacked(
-    path: Path, num_bytes: int, remedy: str, *, largest_ratio: int = _LARGEST_RATIO
-) -> None:
-    """Raise if a small file claims to hold very much, before it is unpacked.
+def check_unpacked(path: Path, num_bytes: int, remedy: str, *, largest_ratio: int = 100) -> None:
+    """Raise if a compressed file declares an implausible or unaffordable size (zip bomb).
 
     Args:
         path: the file.
-        num_bytes: what it says that it holds.
-        remedy: what to do if it is meant.
-        largest_ratio: how many times its own size a file may hold.
+        num_bytes: the declared uncompressed size.
+        remedy: what to do if the size is real.
+        largest_ratio (int, default 100): largest plausible compression ratio.
     """
     packed = path.stat().st_size
     if num_bytes > max(_HARMLESS_BYTES, largest_ratio * packed):

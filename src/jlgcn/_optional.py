@@ -1,4 +1,4 @@
-"""Packages that only some users need."""
+"""Optional dependencies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import an optional package, or say how to install it.
 
     Args:
-        module: name to import.
-        extra: the extra of this package that installs it.
-        purpose: what it is needed for, as the subject of the error message.
+        module: name of the module.
+        extra: the extra of jlgcn that installs it.
+        purpose: subject of the error message.
 
     Example:
         >>> require("math", "ann", "a root").sqrt(4.0)

@@ -1,7 +1,7 @@
-"""What a JSON document may hold: checks of type, range and length, put together to a schema.
+"""Validation of JSON documents: composable checks of type, range and length.
 
-A check takes a value and where it stands, and returns the value or raises a ValueError. Nothing is
-converted, so a document that passes is the one that was written.
+A check takes a value and its path in the document, and returns the value unchanged or raises a
+ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Check = Callable[[Any, str], Any]
 
 
 def whole(low: int, high: int) -> Check:
-    """Accept an integer from `low` to `high`; a boolean is none."""
+    """Accept an integer from `low` to `high`, but no boolean."""
 
     def check(value: Any, where: str) -> Any:  # noqa: ANN401
         if type(value) is not int or not low <= value <= high:
@@ -24,10 +24,10 @@ def whole(low: int, high: int) -> Check:
 
 
 def real(low: float, high: float, *, above: bool = False) -> Check:
-    """Accept a finite number from `low`, or only above it, to `high`; a boolean is none."""
+    """Accept a finite number in [low, high], or (low, high] if `above`, but no boolean."""
 
     def check(value: Any, where: str) -> Any:  # noqa: ANN401
-        is_inside = type(value) in (int, float) and low <= value <= high  # which NaN never is
+        is_inside = type(value) in (int, float) and low <= value <= high  # False for NaN
         if not is_inside or (above and value == low):
             start = f"above {low:g} and at most" if above else f"from {low:g} to"
             raise _wrong(where, f"a number {start} {high:g}", value)
@@ -37,7 +37,7 @@ def real(low: float, high: float, *, above: bool = False) -> Check:
 
 
 def word(*choices: str) -> Check:
-    """Accept one of some words."""
+    """Accept one of the given strings."""
 
     def check(value: Any, where: str) -> Any:  # noqa: ANN401
         if not isinstance(value, str) or value not in choices:
@@ -48,7 +48,7 @@ def word(*choices: str) -> Check:
 
 
 def text(max_length: int) -> Check:
-    """Accept a string that can be written as UTF-8."""
+    """Accept a string of limited length that can be encoded as UTF-8."""
 
     def check(value: Any, where: str) -> Any:  # noqa: ANN401
         is_text = isinstance(value, str) and len(value) <= max_length
@@ -67,12 +67,12 @@ def flag(value: Any, where: str) -> Any:  # noqa: ANN401
 
 
 def maybe(check: Check) -> Check:
-    """Accept null, or what another check accepts."""
+    """Accept null, or a value that another check accepts."""
     return lambda value, where: None if value is None else check(value, where)
 
 
 def list_of(check: Check, max_length: int) -> Check:
-    """Accept a list of what another check accepts."""
+    """Accept a list whose entries another check accepts."""
 
     def check_all(value: Any, where: str) -> Any:  # noqa: ANN401
         if not isinstance(value, list) or len(value) > max_length:

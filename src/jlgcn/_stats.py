@@ -1,4 +1,4 @@
-"""Means and their intervals."""
+"""Confidence intervals of means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.stats
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
-    """Return mean, Student-t 95 % interval and number of values; one value has no interval.
+    """Return mean, Student-t 95 % confidence interval and sample size; none for one value.
 
     Example:
         >>> mean_and_interval([0.5])

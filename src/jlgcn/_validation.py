@@ -1,7 +1,7 @@
-"""What is asked of every input, in one place: readers, graphs, networks and the estimator use it.
+"""Input validation shared by readers, graphs, networks and the estimator.
 
-Each refusal names the argument, the first place that is wrong, and what to do. Nothing here costs
-more than a pass over what it looks at.
+Each error names the argument, the first wrong entry and the fix. No check costs more than one pass
+over its input.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from torch import Tensor
 from jlgcn._devices import is_check_due
 from jlgcn._memory import check_memory
 
-#: Whole numbers above it are not all different in float32.
+#: The largest integer up to which float32 represents all integers.
 LARGEST_WHOLE = 2**24
 
-
-_FILL_IN = "fill in or leave out such rows; in training, a smaller learning rate may help"
+_FILL_IN = "impute or drop such rows; in training, a smaller learning rate may help"
 
 
 def as_input(
@@ -29,13 +28,13 @@ def as_input(
     *,
     name: str = "x",
 ) -> Tensor:  # (*batch, N, in_channels)
-    """Return features as a network can take them: dense, real, in its precision.
+    """Validate features and convert them to the dense layout and dtype of a network.
 
     Args:
         x: features of any real dtype, dense or sparse.
-        parameter: one of the network's, whose device and dtype count.
-        in_channels: features that the network was made for.
-        name: what to call `x`.
+        parameter: a parameter of the network, for its device and dtype.
+        in_channels: number of input features of the network.
+        name: name of `x` in error messages.
     """
     if not isinstance(x, Tensor):
         raise TypeError(
@@ -63,22 +62,22 @@ def as_input(
 
 
 def check_real(dtype: torch.dtype, name: str) -> None:
-    """Raise if numbers are complex."""
+    """Raise if a dtype is complex."""
     if dtype.is_complex:
         raise ValueError(
             f"{name} must be of real numbers, but it is {dtype}; pass real and imaginary parts as "
-            "columns of their own"
+            "separate columns"
         )
 
 
 def check_shape(shape: Sequence[int], name: str) -> None:
-    """Raise unless features have rows and columns, and at least one of each."""
+    """Raise unless features are a matrix with at least one row and one column."""
     if len(shape) < 2:
         raise ValueError(
             f"{name} must have the shape (nodes, features), but it is {tuple(shape)}; "
             f"use {name}.reshape(1, -1) for one node"
         )
-    if torch.compiler.is_compiling():  # sizes are symbols there, and asking would fix them
+    if torch.compiler.is_compiling():  # comparing symbolic sizes would specialise them
         return
     for place, what in ((-2, "nodes"), (-1, "features")):
         if shape[place] == 0:
@@ -96,22 +95,22 @@ def _warn_of_large_integers(x: Tensor, name: str) -> None:
 
 
 def warn_of_large_integers(name: str) -> None:
-    """Say that whole numbers are rounded."""
+    """Warn that integers are rounded to float32."""
     warnings.warn(
-        f"{name} has whole numbers above 2²⁴, which float32 rounds; subtract a constant, or leave "
-        "out columns that are ids",
+        f"{name} has integers above 2²⁴, which float32 rounds; subtract a constant, or drop "
+        "columns that are ids",
         UserWarning,
         stacklevel=3,
     )
 
 
 def check_finite(x: Tensor, name: str = "x", remedy: str = _FILL_IN) -> None:
-    """Raise if a number is NaN or infinite, and say which is the first.
+    """Raise if an entry is NaN or infinite, and name the first such entry.
 
     Args:
         x: any tensor.
-        name: what to call it.
-        remedy: what to do about it.
+        name: its name in the error message.
+        remedy: the fix in the error message.
     """
     if not x.dtype.is_floating_point or x.numel() == 0 or torch.compiler.is_compiling():
         return
@@ -128,7 +127,7 @@ def _is_finite(x: Tensor) -> bool:
 
 
 def not_finite(name: str, place: tuple[int, ...], value: float, remedy: str) -> ValueError:
-    """Return the error for a number that is NaN or infinite."""
+    """Return the error for an entry that is NaN or infinite."""
     return ValueError(
         f"{name} must be finite, without NaN or inf, but entry {place} is {value}; {remedy}"
     )
@@ -138,19 +137,19 @@ def check_projection(
     z: Tensor,  # (*batch, N, rank)
     x: Tensor,  # (*batch, N, in_channels)
 ) -> None:
-    """Raise if points are not finite, because features are not, or because they are too large."""
+    """Raise if projected features are not finite, because x is not, or because it overflows."""
     if not is_check_due(z.device, "projection") or _is_finite(z):
         return
     check_finite(x)
     first = tuple((~z.detach().isfinite()).any(-1).nonzero()[0].tolist())
     raise ValueError(
-        f"x is so large that the metric overflows at node {first}; scale the features, for example "
-        "with jlgcn.closed_form.FeatureScaler"
+        f"x must be small enough for the metric, but it overflows at node {first}; scale the "
+        "features, for example with jlgcn.closed_form.FeatureScaler"
     )
 
 
 def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `edge_index` is a list of pairs of nodes, (2, E), int64."""
+    """Raise unless `edge_index` is (2, E), int64, with valid node indices."""
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         hint = "; pass edge_index.t()" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
         raise ValueError(
@@ -190,11 +189,11 @@ def check_cross_edges(edges: Tensor, num_new: int, num_old: int) -> None:
 
 
 def check_weight(weight: Tensor, edge_index: Tensor) -> None:
-    """Raise unless there is a finite weight, not below 0, for each edge."""
+    """Raise unless there is a finite, non-negative weight for each edge."""
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
             f"weight must have one entry for each of {edge_index.shape[1]} edges, but its shape is "
-            f"{tuple(weight.shape)}"
+            f"{tuple(weight.shape)}; pass a vector of weights in the order of edge_index"
         )
     if not weight.dtype.is_floating_point:
         raise ValueError(f"weight must be floating point, but it is {weight.dtype}; call .float()")
@@ -207,7 +206,7 @@ def check_weight(weight: Tensor, edge_index: Tensor) -> None:
 
 
 def check_not_negative(weight: Tensor, name: str) -> None:
-    """Raise if a weight is NaN, infinite or below 0, and say which is the first."""
+    """Raise if a weight is NaN, infinite or negative, and name the first such weight."""
     weight = weight.detach()
     is_bad = ~(weight >= 0) | weight.isinf()
     if bool(is_bad.any()):
@@ -220,26 +219,26 @@ def check_not_negative(weight: Tensor, name: str) -> None:
 
 
 def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train") -> None:
-    """Raise unless these nodes have classes, from 0.
+    """Raise unless all given nodes are labelled, with class indices from 0.
 
     Args:
-        y: classes of all nodes, (N,); -1 where there is none.
-        nodes: nodes whose classes are used.
+        y: class indices of all nodes, (N,), integers; -1 for unlabelled.
+        nodes: indices of the nodes whose labels are used.
         num_nodes: N.
-        name: what to call `nodes`.
+        name: name of `nodes` in error messages.
     """
     if y.shape != (num_nodes,):
         raise ValueError(
             f"y must have a class for each of {num_nodes} nodes, but its shape is "
-            f"{tuple(y.shape)}; pass -1 where there is none"
+            f"{tuple(y.shape)}; pass -1 for unlabelled nodes"
         )
     if y.dtype.is_floating_point or y.dtype.is_complex:
         raise ValueError(
-            f"y must be of whole numbers, but it is {y.dtype}, which may hide NaN; pass -1 where "
-            "there is no class, and call y.long()"
+            f"y must be of integers, but it is {y.dtype}, which may hide NaN; pass -1 for "
+            "unlabelled nodes, and call y.long()"
         )
     if nodes.numel() == 0:
-        raise ValueError(f"{name} names no node, so there are no labels; name some of each class")
+        raise ValueError(f"{name} must name nodes, but it is empty; name some of each class")
     low, high = int(nodes.min()), int(nodes.max())
     if low < 0 or high >= num_nodes:
         first = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
@@ -250,13 +249,13 @@ def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train
     if bool((y[nodes] < 0).any()):
         first = int(nodes[int((y[nodes] < 0).nonzero()[0])])
         raise ValueError(
-            f"y must be 0 or more at the nodes of {name}, but y[{first}] is {int(y[first])}; leave "
-            f"this node out of {name}, or give it its class"
+            f"y must be 0 or more at the nodes of {name}, but y[{first}] is {int(y[first])}; "
+            f"remove this node from {name}, or label it"
         )
 
 
 def warn_of_absent_classes(y: Tensor, train: Tensor, num_classes: int) -> None:
-    """Say so if there are classes that nothing can be learned of."""
+    """Warn of classes without a training label."""
     count = torch.bincount(y[train], minlength=num_classes)
     if bool((count == 0).any()):
         first = int((count == 0).nonzero()[0])

@@ -1,6 +1,6 @@
-"""Exceptions and warnings of jlgcn, to be caught or filtered by class instead of by message.
+"""Exceptions and warnings of jlgcn, so that callers can catch or filter them by class.
 
-All of them derive from ValueError or UserWarning.
+All derive from ValueError or UserWarning.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ __all__ = ["GraphHealthWarning", "NodeCountError", "OneClassWarning", "OneWayEdg
 
 
 class NodeCountError(ValueError):
-    """The graph does not have as many nodes as the features have rows."""
+    """The number of nodes of the graph differs from the number of feature rows."""
 
 
 class GraphHealthWarning(UserWarning):
-    """A learned graph has collapsed: it has no edges, or all pairs have equal weight."""
+    """A learned graph is degenerate: it has no edges, or all pairs have nearly equal weight."""
 
 
 class OneClassWarning(UserWarning):
@@ -21,4 +21,4 @@ class OneClassWarning(UserWarning):
 
 
 class OneWayEdgesWarning(UserWarning):
-    """Edges are listed in one direction only and are used in both."""
+    """Edges are listed in one direction only and are used as undirected edges."""

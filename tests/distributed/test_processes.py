@@ -35,5 +35,5 @@ def test_one_process_alone_computes_what_it_did_before() -> None:
 def test_graphs_of_neighbours_are_refused() -> None:
     model = JLGCN(4, 5, 3, backend="knn").eval()
     shards = distribute(model, 9)
-    with pytest.raises(ValueError, match="only exact graphs are shared by processes"):
+    with pytest.raises(ValueError, match="only an exact graph can be sharded"):
         model(torch.randn(9, 4)[shards.own])

@@ -63,7 +63,7 @@ def lose_a_rank(index: int, folder: Path, number: signal.Signals) -> dict[str, A
     losses = [json.loads(line[7:]) for line in log.splitlines() if line.startswith("LOSSES ")]
     return {
         "finished": code == 0 and len(losses) == 1,
-        "named": f"rank {rank} has given no sign of life" in log,
+        "named": f"rank {rank} has sent no heartbeat" in log,
         "seconds": seconds,
         "losses": losses[0] if losses else [],
     }

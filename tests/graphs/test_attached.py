@@ -105,7 +105,7 @@ def test_mistaken_edges_are_refused() -> None:
         attach(base, 2, torch.tensor([[5], [0]]))
     with pytest.raises(ValueError, match="edges must name old nodes from 0 to 4"):
         attach(base, 2, torch.tensor([[0], [5]]))
-    with pytest.raises(ValueError, match="nodes are attached to one graph"):
+    with pytest.raises(ValueError, match="base must be a single graph"):
         attach(KernelGraph(torch.randn(2, 5, 2)), 2)
     assert isinstance(attach(base, 2).new, SparseRows)
 

@@ -115,23 +115,23 @@ def test_directed_graphs_are_made_symmetric_with_a_warning(make: Callable[[], An
     assert torch.equal(graph.to_dense(), PATH)
 
 
-def test_of_two_different_weights_the_larger_counts() -> None:
+def test_of_two_different_weights_the_larger_is_used() -> None:
     with pytest.warns(UserWarning, match="weights differ between the two directions"):
         graph = as_graph((torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, 4.0])))
     assert graph.to_dense().tolist() == [[0, 4], [4, 0]]
 
 
-def test_duplicate_edges_are_joined_with_a_warning() -> None:
+def test_duplicate_edges_are_merged_with_a_warning() -> None:
     twice = EDGES.repeat(1, 2)
-    with pytest.warns(UserWarning, match="4 edges are listed more than once; they are joined$"):
+    with pytest.warns(UserWarning, match="4 edges are listed more than once; they are merged$"):
         assert torch.equal(as_graph(twice, 4).to_dense(), PATH)
-    with pytest.warns(UserWarning, match="joined, and their weights added"):
+    with pytest.warns(UserWarning, match="merged, and their weights added"):
         assert torch.equal(as_graph((twice, WEIGHT.repeat(2)), 4).to_dense(), 2 * WEIGHTED)
 
 
 @pytest.mark.parametrize("graph", [torch.tensor([[0, 1], [0, 1]]), torch.eye(2)])
 def test_self_loops_stay_with_a_warning(graph: Tensor) -> None:
-    with pytest.warns(UserWarning, match="has self-loops; they stay"):
+    with pytest.warns(UserWarning, match="has self-loops; they are kept"):
         assert torch.equal(as_graph(graph).to_dense(), torch.eye(2))
 
 
@@ -146,14 +146,14 @@ def test_a_warning_points_at_the_caller() -> None:
     [
         (PATH[:3, :3], "the graph has 3 nodes but 4 are needed; pass the graph of the same nodes"),
         (EDGES.t().contiguous().repeat(3, 1), r"shape \(2, edges\).*edge_index\.t"),
-        (EDGES.float(), r"edge_index must be of integers.*\.long\(\)"),
+        (EDGES.float(), r"edge_index must have an integer dtype.*\.long\(\)"),
         (torch.tensor([[0, 7], [7, 0]]), r"edge 0 is \(0, 7\)"),
         (-PATH, r"not negative, but weight \(0, 1\) is -1.0"),
         (PATH * float("nan"), r"finite and not negative, but weight \(0, 0\) is nan"),
         (PATH / 0, r"finite and not negative"),
         (PATH[:, :3], r"weight must be square"),
-        (scipy.sparse.csr_matrix(PATH[:, :3].numpy()), "a sparse graph must be square"),
-        (PATH[:, :3].to_sparse(), "a sparse graph must be square"),
+        (scipy.sparse.csr_matrix(PATH[:, :3].numpy()), "a sparse adjacency matrix must be square"),
+        (PATH[:, :3].to_sparse(), "a sparse adjacency matrix must be square"),
         ((EDGES, -WEIGHT), "weight 0 is -2.0"),
         ((EDGES, WEIGHT[:3]), "one entry for each of 4 edges"),
     ],
@@ -164,7 +164,7 @@ def test_bad_graphs_are_refused_with_a_remedy(graph: object, message: str) -> No
 
 
 def test_nothing_and_no_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="pass num_nodes for a graph without edges"):
+    with pytest.raises(ValueError, match="num_nodes is needed for graph=None"):
         as_graph(None)
 
 

@@ -36,7 +36,7 @@ def test_tight_clusters_keep_their_energy_in_float32() -> None:
 
 
 def test_graphs_of_different_sizes_do_not_add() -> None:
-    with pytest.raises(ValueError, match="graphs of 3 and 4 nodes cannot be added"):
+    with pytest.raises(ValueError, match="must have the same nodes, but they have 3 and 4"):
         DenseGraph(torch.ones(3, 3)) + KernelGraph(points(4, 2))
 
 

@@ -72,9 +72,9 @@ def test_self_loops_and_zeros_are_no_edges() -> None:
 
 def test_bad_questions_are_refused() -> None:
     graph = KernelGraph(torch.randn(4, 2))
-    with pytest.raises(ValueError, match="say which edges are wanted: top_k=10"):
+    with pytest.raises(ValueError, match="both are None; pass top_k=10"):
         top_edges(graph)
     with pytest.raises(ValueError, match="top_k must be at least 1, but it is 0"):
         top_edges(graph, top_k=0)
-    with pytest.raises(ValueError, match="edges are listed of one graph"):
+    with pytest.raises(ValueError, match="must be a single graph"):
         top_edges(KernelGraph(torch.randn(2, 4, 2)), top_k=1)

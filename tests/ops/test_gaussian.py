@@ -319,9 +319,9 @@ def test_bad_arguments_are_refused_with_a_remedy() -> None:
         kernel_matmul(z, z, v, method="dense")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"must be matrices.*unsqueeze"):
         kernel_matmul(z, z, v[:, 0])
-    with pytest.raises(ValueError, match="z_rows has 2 dimensions but z_cols has 1"):
+    with pytest.raises(ValueError, match="same number of dimensions, but they have 2 and 1"):
         kernel_matmul(z, z[:, :1], v)
-    with pytest.raises(ValueError, match="v has 4 rows but z_cols has 5"):
+    with pytest.raises(ValueError, match=r"v must have a row for each of 5 columns.* has 4"):
         kernel_matmul(z, z, v[:4])
     with pytest.raises(ValueError, match="col_valid must be bool with 5 entries"):
         kernel_matmul(z, z, v, torch.ones(5))

@@ -1,4 +1,4 @@
-"""Exact graphs over several processes, as `torchrun` starts them."""
+"""Training with exact graphs over several processes, started by `torchrun`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = [
     "torchrun_group",
 ]
 
-# Some builds of PyTorch have no distributed package; training in one process does without it.
+# Some builds of PyTorch have no distributed package; training in one process does not need it.
 if torch.distributed.is_available():
-    # PyTorch imports this module with its compiler. If a process group exists by then, the module
-    # keeps it as a default argument for ever, destroy_process_group() no longer ends gloo's
-    # threads, and a thread that outlives the interpreter aborts the process.
+    # Import this module before a process group exists: its functions keep the current group as a
+    # default argument, so that destroy_process_group() would not end gloo's threads, and a thread
+    # that outlives the interpreter aborts the process. PyTorch's compiler imports it later.
     import torch.distributed.nn.functional
 
     from jlgcn.distributed.apply import distribute, share_batches

@@ -1,4 +1,4 @@
-"""A network of one process, made to work on its part of what several processes share."""
+"""Row-sharded and data-parallel training of unchanged networks."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from jlgcn.nn.batch_norm import BatchNorm
 
 
 def distribute(model: nn.Module, num_nodes: int) -> Shards:
-    """Let a network of one process work on its rows of a graph that several processes share.
+    """Shard the nodes of one graph over the processes of a group (row-parallel training).
 
-    Applied from outside: the network's own code does not change. From now on every process calls it
+    The code of the network does not change: hooks are added. Every process then calls the network
     with the features of its own rows (``x[shards.own]``) and its rows of the given graph
-    (:class:`jlgcn.distributed.ShardedSparseGraph`), and gets the logits of its own rows; learned
-    graphs are :class:`jlgcn.distributed.ShardedKernelGraph`, exact over all rows. A loss is this
-    process's share of a sum over all, and gradients of parameters are added up over processes as
-    they come.
+    (:class:`jlgcn.distributed.ShardedSparseGraph`), and receives the logits of its rows; learned
+    graphs are :class:`jlgcn.distributed.sharded.ShardedKernelGraph`, exact over all nodes. The
+    loss of a process is its share of a sum over all processes; gradients of parameters are summed
+    over processes as they are accumulated.
 
     Args:
-        model: the network; all processes take the parameters of the first.
-        num_nodes: nodes in all.
+        model: the network; the parameters of rank 0 are broadcast to all processes.
+        num_nodes: number of nodes in all processes together.
 
     Returns:
-        How rows are laid out over processes.
+        The layout of the rows over processes.
 
-    Cost: a broadcast of the parameters now, an all-reduce of their gradients in every step.
+    Cost: one broadcast of the parameters, and an all-reduce of their gradients in every step.
 
     Example:
         >>> from jlgcn.nn import JLGCN
@@ -51,28 +51,28 @@ def distribute(model: nn.Module, num_nodes: int) -> Shards:
     for module in model.modules():
         if isinstance(module, GraphLearner):
             module.gather_rows = shards.gather
-            module.is_calibrated = bool(module.is_scaled)  # as in the first process
-            module.register_forward_hook(partial(_over_processes, shards))
+            module.is_calibrated = bool(module.is_scaled)  # as in rank 0
+            module.register_forward_hook(partial(_shard, shards))
     for parameter in model.parameters():
         if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_add_up)
+            parameter.register_post_accumulate_grad_hook(_sum_gradient)
     return shards
 
 
 def share_batches(model: nn.Module) -> nn.Module:
-    """Let the processes of a group share every batch of a network for whole graphs.
+    """Train a graph-level network data-parallel, with synchronised batch normalisation.
 
-    Batch normalisation then sees the rows of all processes, and gradients of parameters are
-    averaged over them as they come.
+    Each process computes a part of every batch. Batch statistics are those of all processes, and
+    gradients are averaged over them (:class:`torch.nn.parallel.DistributedDataParallel`).
 
     Args:
-        model: the network; all processes take the parameters of the first.
+        model: the network; the parameters of rank 0 are broadcast to all processes.
 
     Returns:
-        What to call in place of the network.
+        The module to call instead of `model`.
 
-    Cost: a broadcast of the parameters now, an all-reduce of their gradients in every step, and two
-    of as many numbers as there are channels for every batch normalisation.
+    Cost: one broadcast of the parameters; in every step an all-reduce of their gradients, and two
+    all-reduces of one number per channel for every batch normalisation.
 
     Example:
         >>> from jlgcn.nn import GraphLevelJLGCN
@@ -89,7 +89,7 @@ def share_batches(model: nn.Module) -> nn.Module:
 
 
 class _Sum(torch.autograd.Function):
-    """A sum over processes; what each does with it flows back to all."""
+    """A differentiable all-reduce: the gradient is summed over processes, too."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
@@ -104,17 +104,17 @@ class _Sum(torch.autograd.Function):
         return total
 
 
-def _over_processes(
+def _shard(
     shards: Shards, learner: nn.Module, args: tuple[Any, ...], learned: Graph
 ) -> ShardedKernelGraph:
     if not isinstance(learned, KernelGraph):
         raise ValueError(
-            f"only exact graphs are shared by processes, but this is a {type(learned).__name__}; "
-            'set backend="exact"'
+            f"only an exact graph can be sharded over processes, but the learned graph is a "
+            f'{type(learned).__name__}; set backend="exact"'
         )
     return ShardedKernelGraph(learned.z, shards, method=learned.method)
 
 
-def _add_up(parameter: Tensor) -> None:
+def _sum_gradient(parameter: Tensor) -> None:
     assert parameter.grad is not None
     dist.all_reduce(parameter.grad)

@@ -1,4 +1,4 @@
-"""Which process this is, and sums over all of them; alone, a process is the first of one."""
+"""Rank, world size and all-reduce, which also work without a process group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
-    """Return whether this process is one of several that train together.
+    """Return whether there is a process group of more than one process.
 
     Example:
         >>> is_distributed()
@@ -17,7 +17,7 @@ def is_distributed() -> bool:
 
 
 def process_group() -> tuple[int, int]:
-    """Return the rank of this process and how many there are; (0, 1) for one alone.
+    """Return rank and world size; (0, 1) without a process group.
 
     Example:
         >>> process_group()

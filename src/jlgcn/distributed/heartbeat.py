@@ -1,9 +1,9 @@
-"""Processes that notice when one of them is gone or stopped, and say which.
+"""Failure detection: a heartbeat that ends a process when another one has died or hangs.
 
-A collective waits for everybody, and its own time limit would have to be longer than the longest
-step. So every process counts up a number of its own in the store that `torchrun` keeps, and looks
-at those of the others; whoever stops counting is named, and the process ends, so that `torchrun`
-can start all of them again from their checkpoint.
+A collective waits for all processes, and its timeout would have to exceed the longest step. So each
+process increments a counter in `torchrun`'s key-value store and watches the other counters. If one
+stops, the watcher logs its rank and ends its own process, so that `torchrun` restarts all processes
+from their checkpoint.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch.distributed as dist
 
 logger = logging.getLogger(__name__)
 
-#: Seconds without a sign of life after which a process counts as lost.
+#: Seconds without a heartbeat after which a process is considered lost.
 SILENCE_SECONDS = 45.0
 
-#: Exit code of a process that has lost another one: EX_TEMPFAIL, so try again.
+#: Exit code after the loss of another process: EX_TEMPFAIL, "try again".
 LOST_CODE = 75
 
 _BEAT_SECONDS = 1.0
@@ -33,14 +33,14 @@ _BEAT_SECONDS = 1.0
 
 @contextmanager
 def heartbeat(rank: int, world_size: int, silence: float = SILENCE_SECONDS) -> Iterator[None]:
-    """Within, this process shows that it lives, and ends if another one does not.
+    """Send heartbeats within the context, and end this process if another one's stop.
 
     Args:
-        rank: of this process.
-        world_size: how many there are.
-        silence: seconds without a sign of life after which a process counts as lost.
+        rank: rank of this process.
+        world_size: number of processes.
+        silence (float, default 45): seconds without a heartbeat after which a process is lost.
 
-    Cost: a thread that asks the store for `world_size` small numbers a second.
+    Cost: a thread that reads `world_size` counters from the store every second.
     """
     store = store_of_this_start(silence)
     done = threading.Event()
@@ -59,7 +59,7 @@ def heartbeat(rank: int, world_size: int, silence: float = SILENCE_SECONDS) -> I
 
 
 def store_of_this_start(timeout: float = 300.0) -> Any:  # noqa: ANN401
-    """Return a new connection to the store of `torchrun`, under a name that no start shares."""
+    """Return a new connection to `torchrun`'s store, with a key prefix per (re)start."""
     store = dist.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
@@ -83,7 +83,7 @@ def _watch(
     while not done.wait(_BEAT_SECONDS):
         try:
             store.add(f"alive/{rank}", 1)
-            # Adding nothing reads a number, and makes it 0 where there is none yet.
+            # Adding 0 reads a counter, and creates it if it does not exist yet.
             counts = {other: store.add(f"alive/{other}", 0) for other in others}
         except (RuntimeError, OSError) as problem:
             if not done.is_set():
@@ -94,17 +94,17 @@ def _watch(
             if other not in seen or seen[other][0] != count:
                 seen[other] = (count, now)
             elif now - seen[other][1] > silence:
-                # One that has never counted is still starting, or has finished with its last.
+                # A counter that never moved belongs to a process that is starting or has ended.
                 _leave(
-                    f"rank {other} has given no sign of life for {silence:.0f} s: it was killed, "
-                    f"stopped, or its machine is gone; rank {rank} ends, and torchrun "
-                    "--max-restarts starts all again from their checkpoint"
+                    f"rank {other} has sent no heartbeat for {silence:.0f} s: it was killed or "
+                    f"stopped, or its machine is down; rank {rank} ends, so that torchrun "
+                    "--max-restarts restarts all from their checkpoint"
                 )
                 return
 
 
 def _leave(message: str) -> None:
-    """End at once: the main thread waits in a collective that nobody will finish."""
+    """Exit immediately: the main thread waits in a collective that will not finish."""
     logger.error(message)
     sys.stderr.write(f"jlgcn: {message}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Several processes that train one network together, as `torchrun` starts them."""
+"""Process groups under `torchrun`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from jlgcn.distributed.heartbeat import SILENCE_SECONDS, heartbeat, store_of_thi
 def torchrun_group(
     device: torch.device | str = "cpu", *, silence: float = SILENCE_SECONDS
 ) -> Iterator[None]:
-    """Join the processes that `torchrun` has started, if it has started several; leave at the end.
+    """Initialise the process group of `torchrun` within the context; do nothing in one process.
 
-    A process that is killed or stopped is noticed by the others, which name it and end, so that
-    ``torchrun --max-restarts`` can start all of them again.
+    If a process dies or hangs, the others log its rank and exit, so that
+    ``torchrun --max-restarts`` restarts all of them.
 
     Args:
-        device: where the processes compute; NCCL connects GPUs, Gloo CPUs.
-        silence: seconds without a sign of life after which a process counts as lost.
+        device (torch.device or str, default "cpu"): device of the computation; NCCL is the backend
+            for CUDA, Gloo for others.
+        silence (float, default 45): seconds without a heartbeat after which a process is lost.
 
     Example:
         >>> with torchrun_group():
@@ -37,14 +38,14 @@ def torchrun_group(
     backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        # Under a name of this start: gloo would find the addresses of processes that are gone.
+        # A prefix per start: gloo would read addresses of processes from before a restart.
         dist.init_process_group(backend, store=store_of_this_start(), rank=rank, world_size=size)
     else:
         dist.init_process_group(backend)
     try:
         with heartbeat(dist.get_rank(), dist.get_world_size(), silence):
             yield
-            # Whoever is done first goes on counting until the last one is done.
+            # The first process to finish sends heartbeats until the last one has finished.
             dist.barrier()
     finally:
         dist.destroy_process_group()

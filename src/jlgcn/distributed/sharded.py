@@ -1,4 +1,4 @@
-"""One graph over several processes: each holds some rows, and a product gathers the others once."""
+"""Row-sharded graphs: each process holds a block of rows; a product needs one all-gather."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from jlgcn.ops.sparse_matrix import SparseFeatures
 
 
 class Shards:
-    """How rows are laid out over the processes of a group: one after the other, nearly equal parts.
+    """The layout of N rows over the processes of a group: contiguous blocks of nearly equal size.
 
     Args:
-        num_rows: rows in all, N.
-        group: the processes; None for all of them.
-
-    Cost: none.
+        num_rows: N.
+        group: the process group; None for the default group.
 
     Example:
         >>> Shards.of_sizes(7, 3)
@@ -42,32 +40,32 @@ class Shards:
 
     @staticmethod
     def of_sizes(num_rows: int, num_processes: int) -> list[int]:
-        """Return how many rows each process has."""
+        """Return the number of rows of each process."""
         least, more = divmod(num_rows, num_processes)
         return [least + (rank < more) for rank in range(num_processes)]
 
     @property
     def own(self) -> slice:
-        """The rows of this process, among all."""
+        """The rows of this process, as a slice of all rows."""
         start = sum(self.sizes[: self.rank])
         return slice(start, start + self.sizes[self.rank])
 
     def gather(self, x: Tensor) -> Tensor:  # (n, C) to (N, C)
-        """Return the rows of all processes; a gradient returns to the processes it belongs to."""
+        """Return the rows of all processes (all-gather); gradients are reduce-scattered."""
         gathered: Tensor = _Gather.apply(x, self)  # type: ignore[no-untyped-call]
         return gathered
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes, as a constant."""
+        """Return the sum of a tensor over all processes, detached (all-reduce)."""
         total = x.detach().clone()
         dist.all_reduce(total, group=self.group)
         return total
 
 
 class _Gather(torch.autograd.Function):
-    """All rows from everybody's rows; backward, everybody's gradients summed where rows came from.
+    """All-gather of row blocks, with reduce-scatter as its backward.
 
-    Parts are padded to one size, because that is what one collective can move.
+    Blocks are padded to one size, as a single collective requires.
     """
 
     @staticmethod
@@ -95,29 +93,29 @@ class _Gather(torch.autograd.Function):
 
 
 def _collective(name: str) -> Callable[..., Any]:
-    """Return a collective on one tensor by its name of today, or by that of older PyTorch."""
+    """Return a single-tensor collective by its current name, or by its name in older PyTorch."""
     older = {"all_gather": "all_gather_into_tensor", "reduce_scatter": "reduce_scatter_tensor"}
     found: Callable[..., Any] = getattr(dist, f"{name}_single", None) or getattr(dist, older[name])
     return found
 
 
 class _ShardedGraph(Graph):
-    """What sharded graphs share: their nodes are the rows of this process."""
+    """Base class of sharded graphs, whose nodes are the rows of this process."""
 
     shards: Shards
 
     @property
     def shape(self) -> torch.Size:
-        """What this process sees, (n, n) of its n rows."""
+        """Shape seen by this process, (n, n) for its n rows."""
         size = self.shards.sizes[self.shards.rank]
         return torch.Size((size, size))
 
     @abstractmethod
     def _product(self, x: Tensor, rows: Tensor | None) -> Tensor:
-        """Return this process's rows of the product with a matrix."""
+        """Return the local rows of the product with a matrix, (n, C)."""
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return this process's rows of the product; a batch of x is multiplied as more columns."""
+        """Return the local rows of the product; batch dimensions of x become columns."""
         if x.dim() == 2:
             return self._product(x, rows)
         columns = x.movedim(-2, 0)  # (n, *batch, C)
@@ -125,26 +123,26 @@ class _ShardedGraph(Graph):
         return product.movedim(0, -2)
 
     def _mean_row(self, f: Tensor) -> Tensor:
-        # Of the rows of all processes: each subtracting its own would change differences.
+        # The mean over all processes: a different origin in each would change differences.
         return self.shards.sum(f.sum(-2, keepdim=True)) / self.shards.num_rows
 
 
 class ShardedKernelGraph(_ShardedGraph):
-    r"""The exact learned graph, its rows over processes.
+    r"""The row-sharded exact Gaussian kernel graph.
 
-    As :class:`jlgcn.KernelGraph`, but points, right-hand sides, products and degrees are those of
-    this process's rows, and :meth:`dirichlet` is their share of the sum. Every process must make
-    the same calls in the same order. Gradients equal those of one process: a loss is the sum of all
-    processes' losses, and gradients of shared parameters must be added up, as
+    As :class:`jlgcn.KernelGraph`, but points, right-hand sides, products and degrees are the local
+    rows, and :meth:`dirichlet` is the local share of the sum. All processes must make the same
+    calls in the same order. Gradients equal those of a single process if the loss is the sum over
+    processes and gradients of shared parameters are summed, as
     :func:`jlgcn.distributed.distribute` does.
 
     Args:
-        z: points of this process, (n, S).
-        shards: how rows are laid out.
+        z: local points, (n, S).
+        shards: layout of the rows.
         method: see :func:`jlgcn.ops.kernel_matmul`.
 
-    Cost: of P processes, each takes time N²/P·(S + C), gathers N·(S + C) numbers forward and
-    scatters as many backward.
+    Cost: with P processes, time N²/P·(S + C) each; N·(S + C) numbers are gathered forward and
+    scattered backward.
 
     Example:
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -167,7 +165,7 @@ class ShardedKernelGraph(_ShardedGraph):
         self.method: Method = method
 
     def _product(self, x: Tensor, rows: Tensor | None) -> Tensor:
-        # One gather brings the points along with the columns.
+        # One all-gather for points and right-hand side together.
         dtype = compute_dtype(self.z, x)
         rank = self.z.shape[1]
         everything = self.shards.gather(torch.cat([self.z.to(dtype), x.to(dtype)], -1))
@@ -178,7 +176,7 @@ class ShardedKernelGraph(_ShardedGraph):
         return product.to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return weights of some of this process's rows with all N nodes, (M, N)."""
+        """Return local rows, (M, N), with the weights to all nodes."""
         return kernel_weights(self.z[index], self.shards.gather(self.z))
 
     def _compute_degree(self) -> Tensor:
@@ -192,17 +190,17 @@ class ShardedKernelGraph(_ShardedGraph):
 
 
 class ShardedSparseGraph(_ShardedGraph):
-    """A given graph, its rows over processes.
+    """A row-sharded given graph with constant weights.
 
     Args:
-        matrix: rows of this process, (n, N).
-        shards: how rows are laid out.
-        has_no_edges: whether it is known that no process has an edge. It is a constant, so that one
-            process can ask without the others.
+        matrix: local rows, (n, N).
+        shards: layout of the rows.
+        has_no_edges (bool, default False): whether no process has an edge; stored, so that reading
+            it needs no communication.
 
-    Its weights are constants. See :class:`ShardedKernelGraph` for the rest.
+    See :class:`jlgcn.distributed.sharded.ShardedKernelGraph` for the semantics.
 
-    Cost: of P processes, each holds E/P entries, gathers N·C numbers forward and scatters as many
+    Cost: with P processes, E/P entries each; N·C numbers are gathered forward and scattered
     backward.
 
     Example:
@@ -222,7 +220,7 @@ class ShardedSparseGraph(_ShardedGraph):
 
     @classmethod
     def from_graph(cls, graph: SparseGraph, shards: Shards) -> Self:
-        """Return this process's rows of a graph that every process holds."""
+        """Return the local rows of a graph that every process holds."""
         import scipy.sparse
 
         row, col = graph.edge_index.cpu().numpy()
@@ -233,7 +231,7 @@ class ShardedSparseGraph(_ShardedGraph):
 
     @property
     def has_no_edges(self) -> bool:
-        """Whether it is known that no process has an edge."""
+        """Whether no process has an edge."""
         return self._has_no_edges
 
     def _product(self, x: Tensor, rows: Tensor | None) -> Tensor:
@@ -243,7 +241,7 @@ class ShardedSparseGraph(_ShardedGraph):
         return product if rows is None else product.index_select(0, rows)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return weights of some of this process's rows with all N nodes, (M, N)."""
+        """Return local rows, (M, N), with the weights to all nodes."""
         rows = self.matrix.to_scipy()[index.cpu().numpy()].toarray()
         return torch.from_numpy(rows).to(self.device)
 

@@ -1,4 +1,4 @@
-"""Graphs as operators: one interface, and a class for each way to hold a graph."""
+"""Graphs as linear operators: one interface, and a class for each representation."""
 
 from jlgcn.graphs.attached import attach
 from jlgcn.graphs.convert import as_graph

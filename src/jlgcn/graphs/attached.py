@@ -1,4 +1,4 @@
-"""Nodes that come later: they see a graph's nodes, and the graph does not see them."""
+"""Inductive prediction: new nodes attached to a graph by directed edges to its old nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from jlgcn.ops.precision import compute_dtype
 
 @dataclass(frozen=True, eq=False)
 class KernelRows:
-    r"""Learned weights of M new nodes with all N old ones, :math:`\exp(-\|z_u - z_j\|^2)`.
+    r"""Gaussian kernel weights of M new nodes to all N old nodes, :math:`\exp(-\|z_u - z_j\|^2)`.
 
     Attributes:
         z_new: points of the new nodes, (M, S).
         z_old: points of the old nodes, (N, S).
-        method: how products are computed, see :func:`jlgcn.ops.kernel_matmul`.
+        method: algorithm of the products, see :func:`jlgcn.ops.kernel_matmul`.
 
     Cost: a product takes time M·N·(S + C) and memory (M + N)·(S + C).
 
@@ -58,12 +58,12 @@ class KernelRows:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Weights of M new nodes with some of the old ones.
+    """Sparse weights of M new nodes to old nodes, in coordinate (COO) format.
 
     Attributes:
-        row: the new node of each entry, from 0 to M - 1, (E,), int64.
-        col: the old node of each entry, (E,), int64.
-        weight: its weight, (E,).
+        row: new node of each entry, from 0 to M - 1, (E,), int64.
+        col: old node of each entry, (E,), int64.
+        weight: weight of each entry, (E,).
         num_rows: M.
 
     Cost: a product takes time and memory E·C.
@@ -98,22 +98,21 @@ class SparseRows:
 
 
 class AttachedGraph(Graph):
-    r"""A graph of N nodes and, after them, M new ones that look at it.
+    r"""A graph of N old nodes with M new nodes attached by directed edges, for inductive use.
 
     .. math:: \begin{pmatrix} A & 0 \\ B & \mathrm{diag}(b) \end{pmatrix}
 
-    Old nodes keep their rows, degrees and features, whoever is attached; a new node
-    has weights B with old ones and b with itself, and new nodes do not see each other. So a network
-    that was trained on A classifies new nodes by the same code that trained it: sums, scalings and
-    normalisations are those of :class:`Graph`, with the column scales of old nodes frozen. This is
-    the one graph that is not symmetric.
+    Old nodes keep their rows, degrees and features; a new node has edges B to old nodes and a
+    self-loop b, and new nodes have no edges between them. A network trained on A therefore
+    classifies new nodes with unchanged code: sums, scalings and normalisations are those of
+    :class:`Graph`. This is the only graph that is not symmetric.
 
     Args:
         base: the graph A of the old nodes.
         new: the rows B.
-        own: weights b, (M,); None for 0.
+        own: self-loop weights b, (M,); None for 0.
 
-    Cost: that of `base`, and of M rows more.
+    Cost: the cost of `base`, plus M rows.
 
     Example:
         >>> from jlgcn import SparseGraph
@@ -128,7 +127,7 @@ class AttachedGraph(Graph):
         self, base: Graph, new: KernelRows | SparseRows, own: Tensor | None = None
     ) -> None:
         if len(base.shape) > 2:
-            raise ValueError(f"nodes are attached to one graph, but this is {base}")
+            raise ValueError(f"base must be a single graph, but it is {base}; attach to one graph")
         self.base = base
         self.new = new
         self.own = own
@@ -151,7 +150,7 @@ class AttachedGraph(Graph):
         return no_new and self.base.has_no_edges and self.own is None
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the product: old rows see old ones alone, new rows old ones and themselves."""
+        """Return the product; batch dimensions of x are multiplied one by one."""
         if x.dim() > 2:
             parts = x.reshape(-1, *x.shape[-2:]).unbind(0)
             product = torch.stack([self.matmul(part, rows) for part in parts])
@@ -162,13 +161,13 @@ class AttachedGraph(Graph):
         attached = self.new.matmul(old)
         if self.own is not None:
             attached = attached + self.own.to(wide.dtype).unsqueeze(-1) * new
-        if rows is not None and bool((rows >= num_old).all()):  # as predictions of new nodes ask
+        if rows is not None and bool((rows >= num_old).all()):  # prediction of new nodes only
             return attached.index_select(0, rows - num_old).to(x.dtype)
         product = torch.cat([self.base.matmul(old), attached]).to(x.dtype)
         return product if rows is None else product.index_select(0, rows)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return rows; those of old nodes are 0 at the new ones."""
+        """Return rows as a dense matrix; rows of old nodes are 0 at new nodes."""
         num_old = self.base.num_nodes
         is_old = index < num_old
         place = index[~is_old] - num_old
@@ -184,7 +183,7 @@ class AttachedGraph(Graph):
         return together[order.argsort()]
 
     def _compute_degree(self) -> Tensor:
-        # The old graph's own way to its degrees, so that they stay the same to the last bit.
+        # Degrees of old nodes from `base`, so that they stay bitwise the same.
         old = self.base.degree()
         ones = torch.ones(self.base.num_nodes, 1, dtype=old.dtype, device=old.device)
         new = self.new.matmul(ones).squeeze(-1)
@@ -194,7 +193,7 @@ class AttachedGraph(Graph):
         num_old = self.base.num_nodes
         old_scale = None if scale is None else scale[..., :num_old]
         energy = self.base._dirichlet(f[..., :num_old, :], old_scale)
-        # Σ_j b_uj ‖f_u - f_j‖², with the square multiplied out; own weights join equals.
+        # Σ_j b_uj ‖f_u - f_j‖², with the square expanded; self-loops contribute nothing.
         f64 = f.double()
         f64 = f64 - f64.detach().mean(-2, keepdim=True)
         s = torch.ones_like(f64[..., :1]) if scale is None else scale.double().unsqueeze(-1)
@@ -226,13 +225,14 @@ def attach(
     edges: Tensor | None = None,  # (2, E), int64
     weight: Tensor | None = None,  # (E,)
 ) -> AttachedGraph:
-    """Attach new nodes to a given graph by edges that are known, or by none.
+    """Attach new nodes to a given graph, for inductive prediction.
 
     Args:
         graph: the graph of the old nodes.
-        num_new: how many nodes come.
-        edges: the number of the new node, from 0, and that of the old one, of each edge.
-        weight: their weights; None for 1.
+        num_new: number of new nodes.
+        edges: index of the new node, from 0 to num_new - 1, and of the old node of each edge; None
+            for isolated new nodes.
+        weight: edge weights; None for 1.
 
     Cost: none until it is used.
 
@@ -256,18 +256,18 @@ def attach_points(
     graph: Graph,
     num_neighbors: int,
 ) -> AttachedGraph:
-    """Attach new nodes to a learned graph by the kernel of their projected features.
+    """Attach new nodes to a learned graph by Gaussian kernel weights of their projected features.
 
     Args:
         base: the learned graph of the N old nodes.
-        z: projected features of old nodes, then of the M new ones.
-        graph: the given graph to which these were attached; if sparse, its edges are candidates.
-        num_neighbors: neighbours of a new node, where `base` is sparse; else all old nodes.
+        z: projected features of the old nodes, then of the M new nodes.
+        graph: the given graph with the new nodes attached; its sparse edges are candidates.
+        num_neighbors: k nearest old nodes of a new node if `base` is sparse; else all old nodes.
 
-    Cost: a search for neighbours of M rows among N; none where `base` is exact.
+    Cost: a k-nearest-neighbour search of M rows among N; none if `base` is exact.
     """
     old, new = z[: -graph.num_new], z[-graph.num_new :]
-    own = torch.ones_like(new[:, 0])  # the weight of every node with itself
+    own = torch.ones_like(new[:, 0])  # the diagonal of the kernel
     if not isinstance(base, SparseGraph):
         return AttachedGraph(base, KernelRows(new, old), own)
     neighbors = nearest_neighbors(old, num_neighbors, queries=new)

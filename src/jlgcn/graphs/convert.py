@@ -1,4 +1,4 @@
-"""The one place where the many ways to write down a graph are told apart."""
+"""Conversion of common graph formats."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.sparse import SparseGraph, collect_edges
 
 _LOOPS = (
-    "the given graph has self-loops; they stay, and add to those that a learned graph brings for "
-    "every node"
+    "the given graph has self-loops; they are kept, in addition to the self-loop that a learned "
+    "graph has at every node"
 )
-_LARGER = "the larger of its two directions counts"
+_LARGER = "the larger weight of the two directions is used"
 
 
 def as_graph(
@@ -28,27 +28,27 @@ def as_graph(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Graph:
-    r"""Return `graph` as a :class:`jlgcn.Graph`, whatever it was before.
+    r"""Convert a graph of any common format to a :class:`jlgcn.Graph`.
 
     Args:
         graph: one of
 
-            - a `Graph`, returned as it is;
-            - None, for no edges (then `num_nodes` is needed);
+            - a `Graph`, returned unchanged;
+            - None, for no edges (`num_nodes` is then required);
             - an `edge_index`, (2, E) integers, or a pair `(edge_index, weight)`;
-            - a dense matrix, (\*batch, N, N), floating point or bool;
+            - a dense adjacency matrix, (\*batch, N, N), floating point or bool;
             - a sparse matrix of SciPy or PyTorch;
             - an object with an `edge_index`, such as `Data` of PyTorch Geometric; its
-              `edge_weight`, or an `edge_attr` of one column, is taken as the weight.
+              `edge_weight`, or an `edge_attr` with one column, is the weight.
 
-            NumPy arrays are as good as tensors.
-        num_nodes: N. Needed where nodes may be without edges; checked otherwise.
-        dtype: dtype of the weights; None keeps theirs, or the default dtype if there are none.
-        device: device of the graph; None keeps its own.
+            Tensors and NumPy arrays are accepted.
+        num_nodes: N. Required for an edge list with isolated nodes; checked for other formats.
+        dtype: dtype of the weights; None keeps it, or takes the default dtype without weights.
+        device: device of the graph; None keeps it.
 
-    A graph must be symmetric: where it is not, the larger of the two directions counts, with a
-    warning. Edges listed twice are joined (their weights added), with a warning; self-loops stay,
-    with a warning, since a learned graph brings its own.
+    A directed graph is symmetrised by the larger weight of the two directions, with a warning.
+    Duplicate edges are merged (their weights added), with a warning. Self-loops are kept, with a
+    warning, since a learned graph has its own.
 
     Cost: a few sorts of the edges, or one pass over a dense matrix.
 
@@ -77,12 +77,12 @@ def as_cross_edges(
     num_new: int,
     num_old: int,
 ) -> tuple[Tensor, Tensor]:  # (2, E), (E,)
-    """Return edges from new nodes to old ones, each once, and their weights.
+    """Convert a bipartite graph of new and old nodes to edges without duplicates, and weights.
 
     Args:
         graph: a bipartite graph in a format of :func:`as_graph`: an `edge_index`, (2, E) integers,
-            of new nodes (first row) and old ones (second row), alone or in a pair with weights; a
-            dense or sparse matrix, (num_new, num_old); or an object with an `edge_index`.
+            of new nodes (first row) and old nodes (second row), with or without weights; a dense or
+            sparse matrix, (num_new, num_old); or an object with an `edge_index`.
         num_new: number of new nodes.
         num_old: number of old nodes.
 
@@ -97,8 +97,8 @@ def as_cross_edges(
     if shape is not None and shape != (num_new, num_old):
         raise ValueError(
             f"a matrix of edges must have a row for each of {num_new} new nodes and a column for "
-            f"each of {num_old} old ones, but its shape is {shape}; an edge_index must be of "
-            "integers"
+            f"each of {num_old} old ones, but its shape is {shape}; an edge_index must have an "
+            "integer dtype"
         )
     index = index.long()
     check_cross_edges(index, num_new, num_old)
@@ -126,7 +126,7 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Gra
         return graph
     if graph is None:
         if num_nodes is None:
-            raise ValueError("no graph and no num_nodes; pass num_nodes for a graph without edges")
+            raise ValueError("num_nodes is needed for graph=None, but it is None; pass num_nodes")
         return SparseGraph.without_edges(num_nodes)
     if _is_array(graph):
         return _from_array(torch.as_tensor(graph), num_nodes, notes)
@@ -135,7 +135,10 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Gra
         size = getattr(graph, "num_nodes", None)
         return _from_edges(index, weight, num_nodes if size is None else size, notes)
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(f"a sparse graph must be square, but it is {shape}")
+        raise ValueError(
+            f"a sparse adjacency matrix must be square, but its shape is {shape}; pass a row and a "
+            "column for each node"
+        )
     return _from_edges(index, weight, shape[0], notes)
 
 
@@ -148,7 +151,7 @@ def _is_array(graph: Any) -> bool:  # noqa: ANN401
 def _read_edges(
     graph: Any,  # noqa: ANN401
 ) -> tuple[Tensor, Tensor | None, tuple[int, ...] | None]:
-    """Return edge_index, weights if there are any, and the shape of the matrix if it is one."""
+    """Return the edge_index, the weights or None, and the shape of a matrix or None."""
     if isinstance(graph, (tuple, list)) and len(graph) == 2:
         return _as_index(graph[0]), _as_weight(graph[1]), None
     if isinstance(graph, Tensor):
@@ -175,13 +178,14 @@ def _from_array(array: Tensor, num_nodes: int | None, notes: list[UserWarning]) 
         return _from_edges(array.long(), None, num_nodes, notes)
     if array.dim() == 2 and array.shape[0] == 2 != array.shape[1]:
         raise ValueError(
-            f"edge_index must be of integers, but it is {array.dtype}; call edge_index.long()"
+            f"edge_index must have an integer dtype, but it is {array.dtype}; call "
+            "edge_index.long()"
         )
     graph = DenseGraph(array)  # checks the shape
     weight = array.detach()
     check_not_negative(weight, "weight")
     if not torch.equal(weight, weight.mT):
-        # What arithmetic did to a matrix that was meant to be symmetric deserves no warning.
+        # Asymmetry by rounding alone deserves no warning.
         if not torch.allclose(weight, weight.mT):
             notes.append(UserWarning(f"the given graph is directed: {_LARGER}"))
         graph = DenseGraph(torch.maximum(array, array.mT))
@@ -210,7 +214,7 @@ def _from_edges(
 
 
 def _duplicates(count: int, weight: Tensor | None) -> str:
-    how = "joined" if weight is None else "joined, and their weights added"
+    how = "merged" if weight is None else "merged, and their weights added"
     return f"{count} edges are listed more than once; they are {how}"
 
 

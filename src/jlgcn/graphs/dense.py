@@ -1,4 +1,4 @@
-"""The graph as a plain matrix."""
+"""Graphs stored as dense adjacency matrices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jlgcn.ops.precision import compute_dtype, no_autocast
 
 
 class DenseGraph(Graph):
-    r"""A graph that holds all of its N × N weights: for small graphs, batches of them, and tests.
+    r"""A graph stored as a dense adjacency matrix, for small graphs and batches of them.
 
     Args:
-        weight: symmetric, non-negative weights, (\*batch, N, N).
+        weight: symmetric, non-negative adjacency matrix, (\*batch, N, N).
 
-    Cost: memory N² a graph; a product 2·N²·C FLOP.
+    Cost: memory N² per graph; a product takes 2·N²·C FLOP.
 
     Example:
         >>> graph = DenseGraph(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
@@ -31,7 +31,7 @@ class DenseGraph(Graph):
         if weight.dim() < 2 or weight.shape[-1] != weight.shape[-2]:
             raise ValueError(
                 "weight must be square, (*batch, nodes, nodes), but its shape is "
-                f"{tuple(weight.shape)}; for a list of edges use SparseGraph"
+                f"{tuple(weight.shape)}; for an edge list use SparseGraph"
             )
         if not weight.dtype.is_floating_point:
             raise ValueError(
@@ -41,7 +41,7 @@ class DenseGraph(Graph):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the weights."""
+        """Shape of the adjacency matrix."""
         return self.weight.shape
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -52,7 +52,7 @@ class DenseGraph(Graph):
             return (weight.to(dtype) @ x.to(dtype)).to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return rows of the weights."""
+        """Return rows of the adjacency matrix."""
         return self.weight.index_select(-2, index)
 
     def _scaled(self, scale: Tensor) -> DenseGraph:

@@ -1,4 +1,4 @@
-"""Features spread far over a graph: a random walk with restart, summed to its end."""
+"""Feature diffusion by personalized PageRank."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ def personalized_pagerank(
     *,
     tolerance: float = 1e-3,
 ) -> Tensor:  # (N, C)
-    r"""Return where a random walk from every node, which often returns, finds features.
+    r"""Diffuse features by personalized PageRank (random walk with restart).
+
+    Page et al. (1999); as a propagation of features Gasteiger et al. (APPNP, 2019).
 
     .. math:: y = \alpha \sum_{k \ge 0} (1 - \alpha)^k A^k x = \alpha (I - (1 - \alpha) A)^{-1} x
 
-    With a small restart α, nodes that share no neighbour, but neighbours' neighbours, become alike.
-    The sum is not cut off: it is the solution of a linear system with the symmetric matrix
-    I - (1 - α) A, found by Chebyshev's semi-iteration, in far fewer steps than the sum would take
-    (54 in place of 688 at α = 0.01 and a tolerance of 1e-3).
+    The series is not truncated: Chebyshev semi-iteration solves the symmetric linear system in far
+    fewer products than power iteration (54 instead of 688 at α = 0.01 and a tolerance of 1e-3).
 
     Args:
-        graph: normalised, so that its eigenvalues lie between -1 and 1.
+        graph: a normalised graph (:meth:`Graph.normalized`), with eigenvalues in [-1, 1].
         x: features.
-        restart: α, above 0 and at most 1, where y = x.
-        tolerance: bound of ‖y - y*‖ / ‖y₀ - y*‖, the error against that of the start y₀ = αx, for
-            a symmetric graph.
+        restart (float in (0, 1]): restart probability α; 1 disables diffusion.
+        tolerance (float in (0, 1), default 1e-3): bound on ‖y - y*‖ / ‖y₀ - y*‖, the error relative
+            to that of the initial value y₀ = αx, for a symmetric graph.
 
-    Differentiable once in x and in the graph's tensors: the gradient solves the same system, so no
-    step is kept for it.
+    Once differentiable in x and in the graph's tensors, by implicit differentiation: the gradient
+    solves the same linear system, and no iterate is stored.
 
-    Cost: about ln(2 / tolerance) / √(2α) products forward, as many backward, and one more. Over a
-    sparse graph on a CPU, split features wider than 64 columns: some after others take less time
-    than all at once (``benchmarks/spread.py``).
+    Cost: about ln(2 / tolerance) / √(2α) products forward, as many backward, plus one. For a sparse
+    graph on a CPU, pass at most 64 columns at a time, which is faster (``benchmarks/spread.py``).
 
     Example:
         >>> from jlgcn import SparseGraph
@@ -57,8 +56,8 @@ def personalized_pagerank(
         found = _solve(fixed, restart * x.detach(), walk, tolerance)
     if not torch.is_grad_enabled():
         return found
-    # The solution satisfies y = αx + (1 - α) A y. Differentiating this one equation, with y on its
-    # right held fixed, gives the right gradient if what arrives is first multiplied by the inverse.
+    # Implicit differentiation of the fixed-point equation y = αx + (1 - α) A y: the incoming
+    # gradient is multiplied by (I - (1 - α) A)⁻¹, then passed through one step with y held fixed.
     y = restart * x + walk * (graph @ found)
     if y.requires_grad:
         y.register_hook(lambda grad: _solve(fixed, grad, walk, tolerance))
@@ -66,9 +65,7 @@ def personalized_pagerank(
 
 
 def chebyshev_steps(restart: float, tolerance: float = 1e-3) -> int:
-    """Return how many products :func:`personalized_pagerank` takes.
-
-    Cost: none.
+    """Return the number of Chebyshev iterations, each one product with the graph.
 
     Example:
         >>> chebyshev_steps(0.01), chebyshev_steps(0.1)
@@ -81,11 +78,11 @@ def chebyshev_steps(restart: float, tolerance: float = 1e-3) -> int:
 
 @torch.no_grad()
 def _solve(graph: Graph, b: Tensor, walk: float, tolerance: float) -> Tensor:
-    """Return (I - walk·A)⁻¹ b, whose matrix has its eigenvalues within 1 ± walk."""
+    """Return (I - walk·A)⁻¹ b, a system with eigenvalues in [1 - walk, 1 + walk]."""
     before, y = torch.zeros_like(b), b
     weight = 1.0
     for step in range(chebyshev_steps(1 - walk, tolerance)):
         weight = 1 / (1 - walk**2 / 2) if step == 0 else 1 / (1 - walk**2 * weight / 4)
-        new = (walk * (graph @ y)).add_(b)  # a product may be y itself, so it is not written to
+        new = (walk * (graph @ y)).add_(b)  # not in place on the product, which may alias y
         y, before = new.sub_(before).mul_(weight).add_(before), y
     return y

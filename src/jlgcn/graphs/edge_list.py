@@ -1,4 +1,4 @@
-"""The heaviest edges of a graph, as a list: what a person can look at, store and draw."""
+"""The edges of largest weight of a graph, as an edge list."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 from jlgcn.graphs.graph import Graph, ScaledGraph, SumGraph
 from jlgcn.graphs.sparse import SparseGraph
 
-# Weights that are looked at together where a graph has no list of edges.
+# Weights per block of rows of a graph without an edge list.
 _BLOCK_ENTRIES = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Undirected edges, each once, the heaviest first; of equals, in the order of nodes.
+    """Undirected edges, each once, by descending weight, ties by node index.
 
     Attributes:
-        source: one end, (E,), int64; the smaller of the two.
-        target: the other end, (E,), int64.
-        weight: weights, (E,).
-        num_nodes: nodes of the graph, with or without edges.
+        source: the endpoint of smaller index, (E,), int64.
+        target: the endpoint of larger index, (E,), int64.
+        weight: edge weights, (E,).
+        num_nodes: number of nodes of the graph, isolated ones included.
     """
 
     source: Tensor
@@ -42,15 +42,20 @@ class EdgeList:
 def top_edges(
     graph: Graph, *, top_k: int | None = None, threshold: float | None = None
 ) -> EdgeList:
-    """Return the edges of a graph that matter, however many pairs it joins.
+    """Return the edges of largest weight, without self-loops.
 
     Args:
         graph: a single graph, not a batch.
-        top_k: keep an edge that is among the `top_k` heaviest of either end, without self-loops.
-        threshold: keep an edge of at least this weight. With both, an edge must meet both.
+        top_k (int ≥ 1 or None, default None): keep an edge if it is among the `top_k` largest of
+            either endpoint.
+        threshold (float or None, default None): keep an edge of at least this weight. With both
+            arguments, an edge must satisfy both; one of them is required.
 
-    Cost: N² weights, some rows at a time, for graphs that join all pairs; a sort of the edges for
-    sparse graphs, and for their sums and scalings. Memory for the edges that are kept.
+    Returns:
+        The edges, on the CPU.
+
+    Cost: for sparse graphs, and sums and scalings of them, a sort of the edges; for other graphs N²
+    weights, computed by blocks of rows. Memory for the returned edges and one block.
 
     Example:
         >>> from jlgcn import KernelGraph
@@ -60,17 +65,19 @@ def top_edges(
         (tensor([0]), tensor([1]))
     """
     if top_k is None and threshold is None:
-        raise ValueError("say which edges are wanted: top_k=10, or threshold=0.5, or both")
+        raise ValueError(
+            "top_k or threshold is needed, but both are None; pass top_k=10, threshold=0.5 or both"
+        )
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1, but it is {top_k}")
     if len(graph.shape) > 2:
-        raise ValueError(f"edges are listed of one graph, but this is {graph}; take one of a batch")
+        raise ValueError(f"graph must be a single graph, but it is {graph}; take one of the batch")
     sparse = _as_sparse(graph)
     if sparse is not None:
         row, col, weight = _heaviest_entries(sparse, top_k, threshold)
     else:
         row, col, weight = _heaviest_of_rows(graph, top_k, threshold)
-    # An edge may be listed from both ends; their weights differ by rounding at most.
+    # An edge may be found from both endpoints; the two weights differ by rounding at most.
     key = torch.minimum(row, col) * graph.num_nodes + torch.maximum(row, col)
     key, place = torch.unique(key, return_inverse=True)
     weight = weight.new_zeros(len(key)).scatter_reduce(0, place, weight, "amax")
@@ -80,7 +87,7 @@ def top_edges(
 
 
 def _as_sparse(graph: Graph) -> SparseGraph | None:
-    """Return a sum or scaling of sparse graphs as one; None for graphs that join all pairs."""
+    """Return a sum or scaling of sparse graphs as one sparse graph; None for other graphs."""
     if isinstance(graph, SparseGraph):
         return graph
     if isinstance(graph, ScaledGraph) and graph.scale.dim() == 1:

@@ -1,4 +1,4 @@
-"""Why two nodes are joined: a learned distance taken apart exactly, by directions and features."""
+"""Exact decomposition of a learned squared distance by metric directions and input features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jlgcn.ops import SparseFeatures
 
 @dataclass(frozen=True, eq=False)
 class EdgeExplanation:
-    """What a learned weight is made of.
+    """The additive decomposition of the squared distance behind a learned edge weight.
 
     Attributes:
-        squared_distance: ‖Rᵀ(f_i - f_j)‖², the sum of `directions`, and of `features`.
+        squared_distance: ‖Rᵀ(f_i - f_j)‖², the sum of `directions` and also of `features`.
         weight: exp(-squared_distance).
-        directions: what each direction of the metric adds, (rank,), not negative.
-        features: what each input feature adds, (in_channels,). A negative one makes the nodes more
-            alike than the others alone would: it offsets differences in correlated features.
+        directions: contribution of each direction of the metric, (rank,), non-negative.
+        features: contribution of each input feature, (in_channels,). A negative contribution
+            reduces the distance: it offsets differences in correlated features.
     """
 
     squared_distance: float
@@ -41,13 +41,13 @@ def decompose_distance(
     metric: Tensor,  # (in_channels, rank)
     euclidean: float | None = None,
 ) -> EdgeExplanation:
-    r"""Take a distance apart whose metric is :math:`M = R R^\top`, or that plus a multiple of I.
+    r"""Decompose a squared distance under the metric :math:`M = R R^\top + c I`.
 
     Args:
         first: features of one node.
-        second: features of the other.
+        second: features of the other node.
         metric: R.
-        euclidean: what I is multiplied by; it is then the first of the directions. None for none.
+        euclidean (float or None, default None): c; its contribution is then the first direction.
     """
     difference, metric = first.double() - second.double(), metric.double()
     projected = difference @ metric
@@ -64,9 +64,9 @@ def mean_contributions(
     metric: Tensor,  # (in_channels, rank)
     euclidean: float = 0.0,
 ) -> Tensor:  # (in_channels,)
-    """Return the mean over all pairs of what :func:`decompose_distance` finds for each feature."""
+    """Return the contribution of each feature (:func:`decompose_distance`), averaged over pairs."""
     metric, num_nodes = metric.double(), x.shape[0]
-    if isinstance(x, SparseFeatures):  # which centring would fill
+    if isinstance(x, SparseFeatures):  # centring would make them dense
         x = x.map(Tensor.double)
         mean = (x.mT @ x.value.new_ones(num_nodes, 1)).squeeze(-1) / num_nodes
         variance = x.mT.square_norms() / num_nodes - mean.square()

@@ -1,4 +1,4 @@
-"""A graph is an operator: what layers, losses and training need of one, and nothing else."""
+"""The graph interface: a linear operator with products, degrees and Dirichlet energy."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import Tensor
 from jlgcn.ops.precision import compute_dtype
 from jlgcn.ops.shapes import common_batch
 
-# The functions under which a product of a graph and a tensor reaches `__torch_function__`.
+# The functions by which a product of a graph and a tensor arrives in `__torch_function__`.
 _PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 _GRAPH_ON_THE_RIGHT = (
     "a graph must be the left operand of a product; write graph @ x, or graph.matmul(x) in a "
-    "function for torch.compile, which does not tell graph @ x from x @ graph"
+    "function for torch.compile, which does not distinguish graph @ x from x @ graph"
 )
 
 
 class Graph(ABC):
-    r"""A symmetric, non-negative N × N matrix A, known by its products.
+    r"""A symmetric, non-negative N × N adjacency matrix A, accessed by matrix products.
 
-    Dense, exact-in-O(N)-memory and sparse graphs are classes behind this interface; sums and
-    diagonal scalings of graphs are graphs again, so a stack of layers
+    Dense, sparse and matrix-free kernel graphs implement this interface. Sums and diagonal scalings
+    of graphs are graphs, so the layers of the paper,
 
     .. math:: A_l = \Lambda^{-1/2} (A_{l-1} + A^*_l) \Lambda^{-1/2}
 
-    never needs an N × N matrix. A graph is immutable: to change one, make another. Its tensors may
-    require gradients, and everything computed from it is differentiable in them.
+    never form an N × N matrix. A graph is immutable. Its tensors may require gradients, and all
+    results are differentiable in them.
 
-    A new kind of graph implements :attr:`shape`, :meth:`matmul`, :meth:`rows` and
-    :meth:`_map_tensors`, and enters the contract suite in ``tests/graphs/contract.py``.
+    A subclass implements :attr:`shape`, :meth:`matmul`, :meth:`rows` and :meth:`_map_tensors`, and
+    is added to the contract suite in ``tests/graphs/contract.py``.
 
     Example:
         >>> from jlgcn import KernelGraph
@@ -57,9 +57,9 @@ class Graph(ABC):
         x: Tensor,  # (*batch, N, C)
         rows: Tensor | None = None,  # (M,), int64
     ) -> Tensor:  # (*batch, N, C), or (*batch, M, C)
-        """Return A x, or only some rows of it, which costs less by as much.
+        """Return A x, or only the given rows of it, at proportionally lower cost.
 
-        The result has the dtype of x; sums are formed in float32 or better.
+        The result has the dtype of x; sums are accumulated in float32 or better.
         """
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Graph(ABC):
         self,
         index: Tensor,  # (M,), int64
     ) -> Tensor:  # (*batch, M, N)
-        """Return some rows of A as a dense matrix, for pictures and export. Cost: M·N entries."""
+        """Return some rows of A as a dense matrix, for plots and export. Memory: M·N entries."""
 
     @abstractmethod
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
@@ -80,7 +80,7 @@ class Graph(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The widest dtype among the tensors of the graph."""
+        """The promoted dtype of the floating-point tensors of the graph."""
         floating = (t.dtype for t in self._tensors() if t.dtype.is_floating_point)
         return reduce(torch.promote_types, floating)
 
@@ -91,29 +91,26 @@ class Graph(ABC):
 
     @property
     def num_new(self) -> int:
-        """How many of the nodes, the last ones, were attached to the others later.
-
-        See :class:`jlgcn.graphs.AttachedGraph`, the only graph that has such nodes.
-        """
+        """Number of nodes, the last ones, that were attached after training (:func:`attach`)."""
         return 0
 
     @property
     def has_no_edges(self) -> bool:
-        """Whether it is known, without looking at weights, that there are none."""
+        """Whether the sparsity pattern, without reading weights, shows that there are no edges."""
         return False
 
     def degree(self) -> Tensor:  # (*batch, N)
         r"""Return the row sums :math:`d_i = \sum_j a_{ij}`, in float32 or better.
 
-        Computed once where no gradient is asked for. While gradients are recorded it is computed
-        anew at each call: a kept result would belong to an earlier backward pass, or to weights
-        that an optimizer has changed since.
+        Cached where no gradient is required. While gradients are recorded it is recomputed at each
+        call: a cached result would belong to an earlier backward pass, or to weights that an
+        optimizer has changed since.
         """
         if torch.compiler.is_compiling():
             return self._compute_degree()
         tensors = self._tensors()
         records = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        # What is made in inference mode can never take part in a backward pass, so it is not kept.
+        # Inference tensors cannot take part in a later backward pass, so they are not cached.
         infers = torch.is_inference_mode_enabled() or any(t.is_inference() for t in tensors)
         if records or infers:
             return self._compute_degree()
@@ -126,14 +123,14 @@ class Graph(ABC):
         self,
         f: Tensor,  # (*batch, N, C)
     ) -> Tensor:  # (*batch,)
-        r"""Return the smoothness energy of f on the graph, over ordered pairs.
+        r"""Return the Dirichlet energy of f, summed over ordered pairs.
 
-        .. math:: \sum_{ij} a_{ij} \|f_i - f_j\|^2
+        .. math:: \sum_{ij} a_{ij} \|f_i - f_j\|^2 = 2\, \mathrm{tr}(F^\top (D - A) F)
 
-        It is twice the quadratic form :math:`\mathrm{tr}(F^\top (D - A) F)` of the combinatorial
-        Laplacian. Sparse graphs sum differences. Others use the quadratic form in float64,
-        whatever the dtypes: in float32 it has lost a tenth of its value when clusters are a
-        thousand times further apart than wide, which is where training drives them.
+        Twice the quadratic form of the combinatorial Laplacian. Sparse graphs sum differences.
+        Others evaluate the quadratic form in float64, whatever the dtypes: in float32 cancellation
+        costs a tenth of the value when clusters are a thousand times further apart than wide, which
+        is where training drives them.
 
         Cost: one product of C + 1 columns in float64, or 3·E·C FLOP for E edges.
         """
@@ -144,20 +141,22 @@ class Graph(ABC):
         self,
         scale: Tensor,  # (*batch, N)
     ) -> Graph:
-        """Return diag(s) A diag(s). Cost: none until it is used; `scale` must not be negative."""
+        """Return diag(s) A diag(s) for a non-negative `scale`. Cost: none until it is used."""
         if scale.shape[-1:] != self.shape[-1:]:
             raise ValueError(
                 f"scale must have one entry for each of {self.num_nodes} nodes, but its shape is "
-                f"{tuple(scale.shape)}"
+                f"{tuple(scale.shape)}; pass a vector such as graph.degree()"
             )
         return self._scaled(scale)
 
     def normalized(self, *, degree: Tensor | None = None, min_degree: float = 0.0) -> Graph:
-        r"""Return :math:`D^{-1/2} A D^{-1/2}`; a node of degree 0 keeps its zero row.
+        r"""Return the symmetric normalisation :math:`D^{-1/2} A D^{-1/2}`.
+
+        A node of degree 0 keeps its zero row.
 
         Args:
-            degree: the degrees, (\*batch, N), where they are known already.
-            min_degree: degrees below it count as this.
+            degree: the degrees, (\*batch, N); None computes them.
+            min_degree (float ≥ 0, default 0): lower bound to which degrees are clamped.
 
         Cost: one :meth:`degree`.
         """
@@ -165,7 +164,7 @@ class Graph(ABC):
         if min_degree > 0:
             return self.scaled(degree.clamp(min=min_degree).rsqrt())
         has_edges = degree > 0
-        # The inner `where` keeps an infinite derivative away from nodes without edges.
+        # The inner `where` avoids an infinite derivative at isolated nodes.
         scale = torch.where(has_edges, degree, 1).rsqrt() * has_edges
         return self.scaled(scale)
 
@@ -178,11 +177,11 @@ class Graph(ABC):
         )
 
     def detach(self) -> Self:
-        """Return the graph cut off from the computation that made it."""
+        """Return the graph with its tensors detached from autograd."""
         return self._map_tensors(Tensor.detach)
 
     def to_dense(self) -> Tensor:  # (*batch, N, N)
-        """Return the whole matrix. Cost: N² entries; for small graphs and pictures."""
+        """Return A as a dense matrix, for small graphs and plots. Memory: N² entries."""
         return self.rows(torch.arange(self.num_nodes, device=self.device))
 
     def __matmul__(self, x: Tensor) -> Tensor:
@@ -200,13 +199,13 @@ class Graph(ABC):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Compute ``torch.matmul(graph, x)``, and refuse every other function of PyTorch."""
+        """Compute ``torch.matmul(graph, x)``; no other PyTorch function accepts a graph."""
         if function not in _PRODUCTS:
             return NotImplemented
         graph, x = args
         if not isinstance(graph, Graph):
-            # torch.compile swaps the operands of `graph @ x` (PyTorch 2.13), so that it arrives
-            # here exactly as `x @ graph` does. Refused, `graph @ x` runs uncompiled.
+            # torch.compile swaps the operands of `graph @ x` (PyTorch 2.13), which is then
+            # indistinguishable from `x @ graph`. Raising makes `graph @ x` run uncompiled.
             raise TypeError(_GRAPH_ON_THE_RIGHT)
         graph._check_operand(x, "x")
         return graph.matmul(x)
@@ -214,8 +213,8 @@ class Graph(ABC):
     def __add__(self, other: Graph) -> Graph:
         if not isinstance(other, Graph):
             return NotImplemented
-        total = SumGraph(self, other)  # which checks the sizes
-        # Where no graph is given, the learned one stays what it is, and as fast.
+        total = SumGraph(self, other)  # checks the sizes
+        # A sum with an empty graph keeps the class, and the speed, of the other graph.
         if self.has_no_edges and other.shape == total.shape:
             return other
         if other.has_no_edges and self.shape == total.shape:
@@ -228,7 +227,7 @@ class Graph(ABC):
         return f"{type(self).__name__}({shape}, {dtype}, {self.device})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # What can be computed again is neither copied nor pickled.
+        # The cache is neither copied nor pickled.
         return {name: value for name, value in vars(self).items() if name != "_degree_cache"}
 
     def _scaled(self, scale: Tensor) -> Graph:
@@ -240,7 +239,7 @@ class Graph(ABC):
         return self.matmul(ones).squeeze(-1)
 
     def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
-        """Return Σ_ij s_i s_j a_ij ‖f_i - f_j‖², the energy of this graph scaled by `scale`."""
+        """Return Σ_ij s_i s_j a_ij ‖f_i - f_j‖², the energy on diag(s) A diag(s)."""
         f64 = f.double()
         f64 = f64 - self._mean_row(f64.detach())
         s = torch.ones_like(f64[..., :1]) if scale is None else scale.double().unsqueeze(-1)
@@ -273,17 +272,17 @@ class Graph(ABC):
         if x.shape[-2] != self.num_nodes:
             raise ValueError(
                 f"the graph has {self.num_nodes} nodes but {name} has {x.shape[-2]} rows; "
-                "pass the graph and the rows of the same nodes"
+                "pass the graph and the features of the same nodes"
             )
 
 
 class SumGraph(Graph):
-    """The sum of two or more graphs on the same nodes, multiplied one after the other.
+    """The sum of two or more graphs on the same nodes; a product is the sum of their products.
 
     Args:
-        parts: graphs; sums among them are taken apart. Batch dimensions are broadcast.
+        parts: graphs; nested sums are flattened. Batch dimensions are broadcast.
 
-    Cost: that of the parts.
+    Cost: the sum of the costs of the parts.
 
     Example:
         >>> from jlgcn import KernelGraph
@@ -302,7 +301,8 @@ class SumGraph(Graph):
         if len({part.num_nodes for part in self.parts}) > 1:
             sizes = " and ".join(str(part.num_nodes) for part in self.parts)
             raise ValueError(
-                f"graphs of {sizes} nodes cannot be added; all must have the same nodes"
+                f"graphs to be added must have the same nodes, but they have {sizes}; pass graphs "
+                "of one set of nodes"
             )
 
     @property
@@ -312,12 +312,12 @@ class SumGraph(Graph):
 
     @property
     def num_new(self) -> int:
-        """How many nodes were attached later, in any part."""
+        """Number of attached nodes, the largest of the parts."""
         return max(part.num_new for part in self.parts)
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the sum of the parts' products."""
-        wide = x.to(compute_dtype(x))  # half precision would round every summand
+        wide = x.to(compute_dtype(x))  # half precision would round every term
         return _total([part.matmul(wide, rows) for part in self.parts]).to(x.dtype)
 
     def rows(self, index: Tensor) -> Tensor:
@@ -325,7 +325,7 @@ class SumGraph(Graph):
         return _total([part.rows(index) for part in self.parts])
 
     def _scaled(self, scale: Tensor) -> Graph:
-        # Part by part, so that a sum stays a flat sum of leaves at any depth of layers.
+        # Scaling each part keeps a flat sum of leaves at any number of layers.
         return SumGraph(*(part.scaled(scale) for part in self.parts))
 
     def _compute_degree(self) -> Tensor:
@@ -345,7 +345,7 @@ class ScaledGraph(Graph):
         base: the graph A.
         scale: the diagonal, (\*batch, N), not negative.
 
-    Cost: that of `base`, and 2·N·C multiplications a product.
+    Cost: the cost of `base`, plus 2·N·C multiplications per product.
 
     Example:
         >>> from jlgcn import KernelGraph
@@ -366,7 +366,7 @@ class ScaledGraph(Graph):
 
     @property
     def num_new(self) -> int:
-        """How many nodes were attached later."""
+        """Number of attached nodes."""
         return self.base.num_new
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -395,6 +395,6 @@ def _total(terms: list[Tensor]) -> Tensor:
 
 
 def _aligned(*tensors: Tensor) -> list[Tensor]:
-    """Broadcast all but the last dimension, so that tensors can be concatenated along it."""
+    """Broadcast all dimensions except the last, along which the tensors are concatenated."""
     batch = common_batch(*(tensor.shape[:-1] for tensor in tensors))
     return [tensor.expand(*batch, tensor.shape[-1]) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""The exact learned graph: every pair of nodes, in memory linear in their number."""
+"""The exact Gaussian kernel graph on all pairs of nodes, in O(N) memory."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from jlgcn.ops.shapes import common_batch
 
 
 class KernelGraph(Graph):
-    r"""The complete graph with Gaussian weights of points z, never formed.
+    r"""The complete graph with Gaussian kernel weights of points z, matrix-free.
 
     Equation 8 of the paper, with z = Rᵀf:
 
     .. math:: a_{ij} = \exp(-\|R^\top (f_i - f_j)\|^2) = \exp(-\|z_i - z_j\|^2)
 
     Args:
-        z: points, (\*batch, N, S); each leading index is a graph of its own.
-        method: how products are computed, see :func:`jlgcn.ops.kernel_matmul`. The default is the
-            fastest that is accurate for the given points; "blocks" can be differentiated twice.
-        valid: False marks nodes that only pad a batch to a common size, (\*batch, N). They have no
-            edges, whatever their points hold.
+        z: points, (\*batch, N, S); each leading index is a separate graph.
+        method ("auto", "flash" or "blocks", default "auto"): algorithm of the products, see
+            :func:`jlgcn.ops.kernel_matmul`; "blocks" is twice differentiable.
+        valid: False marks padding nodes of a batch, (\*batch, N). They have no edges, whatever
+            their points contain.
 
-    Cost: a product takes time N²·(S + C) and memory N·(S + C), forward and backward; a degree is
-    a product without columns.
+    Cost: a product takes time N²·(S + C) and memory N·(S + C), forward and backward; the degrees
+    take time N²·S.
 
     Precision: relative error of a weight about eps·max(1, ‖z‖²), with z centred.
 
@@ -52,7 +52,7 @@ class KernelGraph(Graph):
         if valid is not None and (valid.dtype != torch.bool or valid.shape[-1] != z.shape[-2]):
             raise ValueError(
                 f"valid must be bool with one entry for each of {z.shape[-2]} nodes, but it is "
-                f"{valid.dtype} of shape {tuple(valid.shape)}"
+                f"{valid.dtype} of shape {tuple(valid.shape)}; pass a mask of the nodes"
             )
         self.z = z
         self.method: Method = method
@@ -60,14 +60,14 @@ class KernelGraph(Graph):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the matrix that is never formed."""
+        r"""Shape of the adjacency matrix, (\*batch, N, N)."""
         batch = self.z.shape[:-2]
         if self.valid is not None:
             batch = common_batch(batch, self.valid.shape[:-1])
         return torch.Size((*batch, self.z.shape[-2], self.z.shape[-2]))
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the product with the kernel, by one pass over all pairs with these rows."""
+        """Return the kernel product, in one pass over all pairs with these rows."""
         points, valid = self._points(), self.valid
         if rows is not None:
             points = points.index_select(-2, rows)
@@ -76,7 +76,7 @@ class KernelGraph(Graph):
         return product if valid is None else product * valid.unsqueeze(-1)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return weights formed from differences: exactly 1 for a node with itself."""
+        """Return weights computed from differences: exactly 1 on the diagonal."""
         z = self._points()
         weight = kernel_weights(z.index_select(-2, index), z)
         if self.valid is None:
@@ -90,7 +90,7 @@ class KernelGraph(Graph):
         return degree if self.valid is None else degree * self.valid
 
     def _points(self) -> Tensor:
-        """Return z with padding moved to the origin, so that not even NaN there can spread."""
+        """Return z with padding set to 0, so that NaN in padding cannot propagate."""
         return self.z if self.valid is None else self.z.masked_fill(~self.valid.unsqueeze(-1), 0)
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
@@ -102,10 +102,10 @@ def kernel_weights(
     z_rows: Tensor,  # (*batch, M, S)
     z_cols: Tensor,  # (*batch, N, S)
 ) -> Tensor:  # (*batch, M, N)
-    """Return exp(-‖z_i - z_j‖²) for every pair, formed from differences, in float32 or better."""
+    """Return exp(-‖z_i - z_j‖²) for all pairs, computed from differences in float32 or better."""
     dtype = compute_dtype(z_rows, z_cols)
     distance = z_rows.new_zeros((), dtype=dtype)
-    # One coordinate at a time: all differences together take S times more.
+    # One coordinate at a time: all differences at once take S times the memory.
     for row, col in zip(z_rows.to(dtype).unbind(-1), z_cols.to(dtype).unbind(-1), strict=True):
         distance = distance + (row.unsqueeze(-1) - col.unsqueeze(-2)).square()
     return (-distance).exp()

@@ -1,4 +1,4 @@
-"""The graph as a list of edges, and the learned graph restricted to one."""
+"""Graphs stored in CSR format, and Gaussian kernel graphs on given edges or nearest neighbours."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from jlgcn.ops.precision import compute_dtype
 
 
 class SparseGraph(Graph):
-    r"""A graph of E weighted edges, in the convention of PyTorch Geometric.
+    r"""A sparse graph of E entries, given as an edge list in PyTorch Geometric's convention.
 
     Args:
-        edge_index: the nodes of each edge, (2, E), int64; both directions are listed. For a list
-            with one direction only, use :func:`jlgcn.as_graph`.
-        weight: a non-negative weight for each entry, (E,), equal in both directions; None for 1.
-            Weights of an edge that is listed twice are added, a missing weight stays 1.
+        edge_index: endpoints of each entry, (2, E), int64; both directions of an edge are listed.
+            For an edge list with one direction, use :func:`jlgcn.as_graph`.
+        weight: non-negative weights, (E,), equal in both directions; None for 1. Weights of
+            duplicate entries are added; without weights, duplicates count once.
         num_nodes: N; None for the largest index plus 1.
 
-    Differentiable in the weights. Entries are kept sorted: :attr:`edge_index` and :attr:`weight`
-    give them in the order of rows, not in the order of the arguments.
+    Differentiable in the weights. :attr:`edge_index` and :attr:`weight` are sorted by row, not in
+    the order of the arguments.
 
-    Cost: memory E; a product 2·E·C FLOP, three times that with its gradients.
+    Cost: memory E; a product takes 2·E·C FLOP, three times as many with its gradients.
 
     Example:
         >>> graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([2.0, 2.0]), 3)
@@ -51,7 +51,7 @@ class SparseGraph(Graph):
         mirrored = edges.weight.detach()[edges.pattern.reverse]
         if not torch.allclose(edges.weight.detach(), mirrored, rtol=1e-4, atol=1e-7):
             raise ValueError(
-                "weight must be equal in both directions of an edge, but it is not; use as_graph, "
+                "weight must be equal in both directions of an edge, but it differs; use as_graph, "
                 "which takes the larger of the two"
             )
         self.pattern = edges.pattern
@@ -59,7 +59,7 @@ class SparseGraph(Graph):
 
     @classmethod
     def from_pattern(cls, pattern: Pattern, weight: Tensor) -> Self:
-        """Return the graph with weights, (E,), at the places of `pattern`; nothing is checked.
+        """Return the graph with the given sparsity pattern and weights, (E,), unchecked.
 
         Example:
             >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -74,7 +74,7 @@ class SparseGraph(Graph):
 
     @classmethod
     def without_edges(cls, num_nodes: int, device: torch.device | str = "cpu") -> Self:
-        """Return the graph of so many nodes and no edge.
+        """Return a graph of `num_nodes` isolated nodes.
 
         Example:
             >>> SparseGraph.without_edges(2).to_dense()
@@ -88,17 +88,17 @@ class SparseGraph(Graph):
 
     @classmethod
     def from_candidates(cls, z: Tensor, edge_index: Tensor) -> Self:
-        r"""Return the learned graph of :class:`jlgcn.KernelGraph` on some pairs of nodes only.
+        r"""Return the Gaussian kernel graph restricted to candidate pairs and self-loops.
 
         .. math:: a_{ij} = \exp(-\|z_i - z_j\|^2)
 
-        for each pair in `edge_index`, in both directions, and for each node with itself, where it
-        is exactly 1. With all pairs it is the whole kernel graph.
+        for each candidate pair, in both directions, and exactly 1 on the diagonal. With all pairs
+        as candidates it equals :class:`jlgcn.KernelGraph`.
 
         Args:
             z: points, (N, S); the weights are differentiable in them.
-            edge_index: pairs, (2, E), int64, in any order, with or without both directions,
-                repetitions or self-loops.
+            edge_index: candidate pairs, (2, E), int64, in any order, in one or both directions;
+                duplicates and self-loops are allowed.
 
         Cost: a sort of 2·E + N integers, and 3·E·S FLOP.
 
@@ -119,7 +119,7 @@ class SparseGraph(Graph):
 
     @property
     def edge_index(self) -> Tensor:
-        """The nodes of each entry, (2, E), sorted by rows."""
+        """Endpoints of each entry, (2, E), sorted by row."""
         return torch.stack([self.pattern.row, self.pattern.col])
 
     @property
@@ -128,9 +128,9 @@ class SparseGraph(Graph):
         return torch.Size((self.pattern.num_nodes, self.pattern.num_nodes))
 
     def matmul(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the product; the batch of x, if any, is multiplied as more columns.
+        """Return the product; batch dimensions of x become columns.
 
-        Here some rows cost as much as all.
+        Selecting rows does not reduce the cost.
         """
         dtype = compute_dtype(self.weight, x)
         columns = x.to(dtype).movedim(-2, 0)  # (N, *batch, C)
@@ -142,19 +142,18 @@ class SparseGraph(Graph):
         return product if rows is None else product.index_select(-2, rows)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return rows, with zeros where there is no edge."""
-        # Where each node of the graph stands in `index`, as products of a unit matrix: a node may
-        # be asked for twice.
+        """Return rows as a dense matrix."""
+        # A product with unit vectors, because `index` may contain a node twice.
         units = torch.zeros(
             self.num_nodes, index.shape[0], dtype=compute_dtype(self.weight), device=self.device
         )
         units[index, torch.arange(index.shape[0], device=index.device)] = 1
-        return self.matmul(units).mT  # columns, which are rows: a graph is symmetric
+        return self.matmul(units).mT  # columns equal rows, by symmetry
 
     def row(self, node: int) -> tuple[Tensor, Tensor]:  # (K,), (K,)
         """Return the neighbours of one node, ascending, and the weights of its edges.
 
-        Cost: as many numbers as it has neighbours.
+        Cost: the degree K of the node.
 
         Example:
             >>> SparseGraph(torch.tensor([[0, 1], [1, 0]]), num_nodes=3).row(1)
@@ -165,7 +164,7 @@ class SparseGraph(Graph):
 
     @property
     def has_no_edges(self) -> bool:
-        """Whether there is not a single entry."""
+        """Whether the pattern has no entries."""
         return self.pattern.num_edges == 0
 
     def _dirichlet(self, f: Tensor, scale: Tensor | None) -> Tensor:
@@ -175,7 +174,7 @@ class SparseGraph(Graph):
             weight = weight * scale[..., self.pattern.row] * scale[..., self.pattern.col]
         graphs = f.to(dtype).reshape(-1, *f.shape[-2:]).unbind(0)
         distance = torch.stack([edge_squared_distance(self.pattern, graph) for graph in graphs])
-        # Many small terms: their sum in float64 costs nothing beside the differences.
+        # A float64 sum of many small terms; its cost is negligible.
         return (weight * distance.view(*f.shape[:-2], -1)).sum(-1, dtype=torch.float64).to(dtype)
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
@@ -190,20 +189,20 @@ def gaussian_knn_graph(
     *,
     search: Search = "auto",
 ) -> SparseGraph:
-    r"""Return the learned graph on the heaviest candidates of each node.
+    r"""Return the symmetrised k-nearest-neighbour graph with Gaussian kernel weights.
 
-    The candidates of a node are its `num_neighbors` nearest rows of z, itself, and its neighbours
-    in `graph`; i and j are joined if either is a candidate of the other. Weights are exactly
-    :math:`\exp(-\|z_i - z_j\|^2)` and differentiable in z; which pairs are candidates is not.
+    The candidates of a node are its k nearest rows of z, itself, and its neighbours in `graph`; two
+    nodes are connected if either is a candidate of the other. The weights
+    :math:`\exp(-\|z_i - z_j\|^2)` are differentiable in z, the choice of candidates is not.
 
     Args:
         z: points.
-        num_neighbors: nearest rows of each node, without itself.
-        graph: given edges to join; only its places count, its weights do not.
-        search: "auto" compares all pairs up to 50,000 rows and uses FAISS above (extra ``ann``),
-            see :func:`jlgcn.ops.nearest_neighbors`.
+        num_neighbors (int ≥ 1): k, without the node itself.
+        graph: a graph whose edges are added to the candidates; its weights are ignored.
+        search ("auto", "exact" or "faiss", default "auto"): "auto" is exact up to 50,000 rows and
+            uses FAISS above (extra ``ann``), see :func:`jlgcn.ops.nearest_neighbors`.
 
-    Cost: the search, a sort of 2·N·(num_neighbors + 1) integers, and memory linear in the edges.
+    Cost: the search, a sort of 2·N·(k + 1) integers, and memory linear in the edges.
 
     Example:
         >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
@@ -215,7 +214,7 @@ def gaussian_knn_graph(
     row = torch.arange(z.shape[0], device=z.device).repeat_interleave(neighbors.shape[1])
     col = neighbors.flatten()
     if search != "exact":
-        found = col >= 0  # an approximate search may return fewer neighbours
+        found = col >= 0  # an approximate search may find fewer than k neighbours
         row, col = row[found], col[found]
     candidates = [torch.stack([row, col])]
     if graph is not None:
@@ -230,13 +229,13 @@ def gaussian_knn_graph(
 
 @dataclass(frozen=True)
 class Edges:
-    """What a list of edges comes to when every edge stands once in each direction.
+    """A validated edge list: symmetrised pattern, summed weights, and what was irregular.
 
     Attributes:
-        pattern: places of the edges and of their mirror images.
-        weight: weights at these places, 0 where only the mirror image was listed.
-        num_one_way: how many edges were listed in one direction only.
-        num_duplicates: how many edges were listed more than once.
+        pattern: sparsity pattern of the edges in both directions.
+        weight: weights of the entries, 0 where only the other direction was listed.
+        num_one_way: number of edges listed in one direction only.
+        num_duplicates: number of entries listed more than once.
     """
 
     pattern: Pattern
@@ -246,7 +245,7 @@ class Edges:
 
 
 def collect_edges(edge_index: Tensor, weight: Tensor | None, num_nodes: int | None) -> Edges:
-    """Check and sort a list of edges; the constructor's and `as_graph`'s common part."""
+    """Validate, symmetrise and coalesce an edge list."""
     if num_nodes is None:
         num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
     check_edge_index(edge_index, num_nodes)

@@ -1,4 +1,4 @@
-"""Pure functions on tensors; nothing here holds parameters or knows of graphs."""
+"""Pure functions on tensors: Gaussian kernel products, sparse products, nearest neighbours."""
 
 from jlgcn.ops.gaussian import kernel_matmul
 from jlgcn.ops.knn import nearest_neighbors

@@ -1,6 +1,6 @@
-"""The Gaussian kernel product by blocks of rows: pure torch, any width, differentiable twice.
+"""Gaussian kernel products computed by blocks of rows: plain PyTorch, twice differentiable.
 
-The reference for every other way to compute it.
+The reference implementation against which the flash-attention kernels are checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jlgcn.ops.precision import centred, compute_dtype, no_autocast
 
-#: Entries of the kernel held at a time; 8 MB in float32, so that a block stays near the caches.
+#: Kernel entries per block: 8 MB in float32, which fits in the last-level cache.
 BLOCK_ENTRIES = 2**21
 
 
@@ -25,20 +25,20 @@ def block_matmul(
     z_cols: Tensor,  # (*batch, N, S)
     u: Tensor,  # (*batch, N, C)
 ) -> Tensor:  # (*batch, M, C)
-    r"""Multiply the Gaussian kernel of two point sets with a matrix, a block of rows at a time.
+    r"""Multiply a Gaussian kernel matrix with a matrix, one block of rows at a time.
 
     .. math:: y_i = \sum_j \exp(-\|z^{rows}_i - z^{cols}_j\|^2)\, u_j
 
-    All arguments share their batch dimensions and dtype. The caller centres the points
-    (:func:`jlgcn.ops.kernel_matmul` does): the rounding error grows with their squared length.
+    All arguments share batch dimensions and dtype. The caller centres the points, as
+    :func:`jlgcn.ops.kernel_matmul` does: the rounding error grows with their squared norm.
 
     Args:
         z_rows: points of the rows.
         z_cols: points of the columns.
         u: right-hand side.
 
-    Cost: 2·M·N·(S + C) FLOP forward, 2·M·N·(3·S + 2·C) backward; memory for one block beside the
-    arguments, at every order of differentiation.
+    Cost: 2·M·N·(S + C) FLOP forward, 2·M·N·(3·S + 2·C) backward; memory for one block of the
+    kernel in addition to the arguments, at every order of differentiation.
 
     Example:
         >>> z = torch.tensor([[0.0], [1.0]])
@@ -52,12 +52,12 @@ def block_matmul(
 def kernel_matrix(
     z: Tensor,  # (*batch, N, S)
 ) -> Tensor:  # (*batch, N, N)
-    r"""Return the Gaussian kernel of a point set, written out.
+    r"""Return the Gaussian kernel matrix of a point set as a dense tensor.
 
     .. math:: k_{ij} = \exp(-\|z_i - z_j\|^2)
 
-    For small graphs whose points are wide: products with a matrix that is held do not form the
-    distances anew.
+    For small graphs with many dimensions S: products with a stored matrix do not recompute the
+    distances.
 
     Cost: 2·N²·S FLOP, twice that with its gradients; memory N².
 
@@ -68,7 +68,7 @@ def kernel_matrix(
     """
     z = z.to(compute_dtype(z))
     z, _ = centred(z, z)
-    if torch.compiler.is_compiling():  # which finds the gradients by itself
+    if torch.compiler.is_compiling():  # the compiler derives the gradient
         left, right = exponent_factors(z, z)
         return (left @ right.mT).clamp(max=0).exp()
     kernel: Tensor = _KernelMatrix.apply(z)  # type: ignore[no-untyped-call]
@@ -76,23 +76,23 @@ def kernel_matrix(
 
 
 def append_ones(v: Tensor, col_valid: Tensor | None = None) -> Tensor:
-    """Append to v, (*batch, N, C), the column of ones whose product is the degree.
+    """Append a column of ones to v, (*batch, N, C); the kernel times this column is the degree.
 
-    Rows that are padding become 0, so that these columns of the kernel count for nothing.
+    Rows that are padding become 0, so that their kernel columns contribute nothing.
     """
     u = pad(v, (0, 1), value=1.0)
     return u if col_valid is None else u * col_valid.unsqueeze(-1)
 
 
 def exponent_factors(z_rows: Tensor, z_cols: Tensor) -> tuple[Tensor, Tensor]:
-    """Return left, (*batch, M, S + 2), and right, (*batch, N, S + 2), for which
+    """Return factors, (*batch, M, S + 2) and (*batch, N, S + 2), of the kernel's exponent:
 
     left_i · right_j = -‖z_i - z_j‖².
 
-    The order of the columns matters. A matrix product adds them up one after the other, and
-    rounds by the size of the sum so far: with the one square first, the products between and the
-    other square last, the sum never exceeds ‖z‖², where it would otherwise reach 2·‖z‖². With
-    squares that are correct to the last bit, this halves the error of near pairs' weights.
+    The order of the columns matters. A matrix product accumulates them one after the other and
+    rounds relative to the partial sum: with one squared norm first, the inner products next and
+    the other squared norm last, partial sums never exceed ‖z‖² instead of 2·‖z‖². With squared
+    norms that are correct to the last bit, this halves the error for near pairs.
     """  # noqa: D415
     square_rows, square_cols = (
         z.double().square().sum(-1, keepdim=True).to(z.dtype) for z in (z_rows, z_cols)
@@ -103,7 +103,7 @@ def exponent_factors(z_rows: Tensor, z_cols: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def block_forward(z_rows: Tensor, z_cols: Tensor, u: Tensor) -> Tensor:
-    """Compute :func:`block_matmul` without recording it for autograd."""
+    """Return :func:`block_matmul`, without recording it for autograd."""
     left, right = exponent_factors(z_rows, z_cols)
     with no_autocast(u.device):
         blocks = [_kernel(left[..., rows, :], right) @ u for rows in _row_blocks(z_rows, z_cols)]
@@ -125,8 +125,8 @@ def block_backward(
     for rows in _row_blocks(z_rows, z_cols):
         block = grad[..., rows, :], left[..., rows, :], right, z_rows[..., rows, :], z_cols, u
         if torch.is_grad_enabled():
-            # Somebody differentiates twice. Recorded as it is, every block would be kept, and all
-            # blocks together are the N × N matrix; a checkpoint keeps none.
+            # Second derivatives: autograd would keep every block, together the N × N matrix;
+            # checkpointing recomputes them.
             parts = checkpoint(
                 _block_gradients, *block, use_reentrant=False, preserve_rng_state=False
             )
@@ -145,7 +145,7 @@ def _block_gradients(
         kernel = _kernel(left, right)
         grad_u = kernel.mT @ grad
         grad_log = (grad @ u.mT) * kernel  # gradient of -‖z_i - z_j‖²
-        # Σ_j grad_log_ij (z_j - z_i): the column of ones brings the sum over j along.
+        # Σ_j grad_log_ij (z_j - z_i); the column of ones gives Σ_j grad_log_ij.
         to_rows = grad_log @ append_ones(z_cols)
         to_cols = grad_log.mT @ append_ones(z_rows)
         grad_rows = 2 * (to_rows[..., :-1] - z_rows * to_rows[..., -1:])
@@ -154,9 +154,9 @@ def _block_gradients(
 
 
 def _kernel(left: Tensor, right: Tensor) -> Tensor:
-    """Return one block of the kernel, (*batch, B, N); rounding must not push a weight above 1.
+    """Return one block of the kernel, (*batch, B, N), clamped to at most 1 despite rounding.
 
-    Weights that are no normal numbers any more are 0: products with them take many times longer.
+    Subnormal weights become 0: multiplying them is many times slower on a CPU.
     """
     kernel = (left @ right.mT).clamp_(max=0).exp_()
     return torch.threshold_(kernel, torch.finfo(kernel.dtype).tiny, 0.0)
@@ -169,7 +169,7 @@ def _row_blocks(z_rows: Tensor, z_cols: Tensor) -> Iterator[slice]:
 
 
 class _KernelMatrix(torch.autograd.Function):
-    """Both places of a point in a pair move with it: one product in the backward pass, not two."""
+    """Uses the kernel's symmetry: one matrix product in the backward pass instead of two."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, z: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ class _KernelMatrix(torch.autograd.Function):
 
 
 class _BlockMatmul(torch.autograd.Function):
-    """Recomputes each block in the backward pass instead of keeping it."""
+    """Recomputes each block in the backward pass instead of storing it."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, z_rows: Tensor, z_cols: Tensor, u: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Products with a sparse symmetric pattern whose weights are learned.
+"""Products of CSR matrices with a symmetric sparsity pattern and learned weights.
 
-Plain ``torch.sparse`` builds a dense N × N gradient for the weights, and gather with ``index_add``
-is several times slower. Here every gradient is again one of three compressed products, so all of
-them can be differentiated any number of times.
+``torch.sparse`` materialises a dense N × N gradient for the weights, and gather with ``index_add``
+is several times slower. Here every gradient is again one of three CSR products (SpMM, SDDMM and
+edge distances), so that all orders of derivatives exist.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from torch.autograd.function import FunctionCtx
 from jlgcn.ops.operators import operator, register_autograd, register_fake, save_inputs
 from jlgcn.ops.precision import no_autocast
 
-# Differences of about this many numbers are formed at a time, so that they stay in the caches.
+# Numbers per chunk of differences, so that a chunk stays in the caches.
 _CHUNK_ENTRIES = 2**18
 
-# Most nodes, and most edges of two entries each: the column of an entry (31 bits and the sign) and
-# its position (32 bits) are packed into one int64 to be sorted.
+# Largest number of nodes, and of edges (two entries each): a sort key packs the column of an entry
+# (31 bits and the sign) and its position (32 bits) into one int64.
 _MAX_SIZE = 2**31
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The places of a sparse symmetric N × N matrix, in compressed rows.
+    """The sparsity pattern of a symmetric N × N matrix in CSR format.
 
     Attributes:
-        crow: where each row begins, (N + 1,).
-        row: row of each entry, (E,).
-        col: column of each entry, (E,); ascending within a row, no entry twice.
-        reverse: where the entry (j, i) stands for the entry (i, j), (E,).
+        crow: row pointers, (N + 1,), int64.
+        row: row of each entry, (E,), int64.
+        col: column of each entry, (E,), int64; ascending within a row, without duplicates.
+        reverse: position of the entry (j, i) for each entry (i, j), (E,), int64.
         num_nodes: number of nodes, N.
     """
 
@@ -57,16 +57,16 @@ class Pattern:
         return Pattern(crow, row, col, reverse, self.num_nodes)
 
     def find(self, row: Tensor, col: Tensor) -> Tensor:
-        """Return where the entries (row, col), all of which must be there, stand."""
+        """Return the positions of the entries (row, col), all of which must exist."""
         return torch.searchsorted(self.row * self.num_nodes + self.col, row * self.num_nodes + col)
 
 
 def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
-    """Unite entries (row, col) with their mirror images, each once.
+    """Return the symmetrised pattern of an edge list, without duplicates.
 
     Args:
         row: first node of each edge, (E,), int64.
-        col: second node of each edge.
+        col: second node of each edge, (E,), int64.
         num_nodes: number of nodes, N, at most 2³¹.
 
     Raises:
@@ -83,8 +83,8 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
     if max(num_nodes, row.shape[0]) > _MAX_SIZE:
         raise ValueError(
             f"a sparse graph can have at most {_MAX_SIZE:,} nodes and as many edges, but there are "
-            f"{num_nodes:,} nodes and {row.shape[0]:,} edges; keep fewer neighbours of each node, "
-            "or split the graph"
+            f"{num_nodes:,} nodes and {row.shape[0]:,} edges; set a smaller num_neighbors, or "
+            "split the graph"
         )
     keys = _sorted(torch.cat([row * num_nodes + col, col * num_nodes + row]))
     keys = torch.unique_consecutive(keys)
@@ -92,15 +92,15 @@ def symmetric_pattern(row: Tensor, col: Tensor, num_nodes: int) -> Pattern:
     col = keys - row * num_nodes
     crow = torch.zeros(num_nodes + 1, dtype=torch.int64, device=keys.device)
     torch.cumsum(torch.bincount(row, minlength=num_nodes), 0, out=crow[1:])
-    # Entries sorted by (col, row) are the mirror images of entries sorted by (row, col). They are
-    # sorted by row already, so a number made of the column and the position sorts them.
+    # Sorting by (col, row) transposes the pattern. Entries are already sorted by row, so a key of
+    # column and position is enough.
     position = torch.arange(keys.shape[0], device=keys.device)
     reverse = _sorted((col << 32) | position) & 0xFFFFFFFF
     return Pattern(crow, row, col, reverse, num_nodes)
 
 
 def _sorted(keys: Tensor) -> Tensor:
-    # torch sorts values together with their positions, at five times NumPy's cost.
+    # torch.sort also returns positions, which takes five times as long as NumPy's sort.
     if keys.device.type == "cpu":
         return torch.from_numpy(np.sort(keys.numpy()))
     return keys.sort().values
@@ -111,13 +111,13 @@ def csr_matmul(
     weight: Tensor,  # (E,)
     x: Tensor,  # (N, C)
 ) -> Tensor:  # (N, C)
-    r"""Multiply a sparse matrix with a dense one, differentiable in both.
+    r"""Multiply a CSR matrix with a dense matrix (SpMM), differentiable in both.
 
     .. math:: y_i = \sum_{j \in N(i)} w_{ij} x_j
 
     Args:
-        pattern: places of the weights.
-        weight: a weight for each place, in any floating dtype that `x` shares.
+        pattern: sparsity pattern.
+        weight: weight of each entry, of the same floating-point dtype as `x`.
         x: right-hand side.
 
     Cost: 2·E·C FLOP forward, 4·E·C backward; memory linear in E + N·C.
@@ -137,8 +137,8 @@ def edge_squared_distance(
 ) -> Tensor:  # (E,)
     """Return ‖z_i - z_j‖² for every entry (i, j) of the pattern, differentiable in z.
 
-    Formed from differences, so equal rows are at distance exactly 0, whatever their offset, and
-    the two directions of an edge are equal to the last bit.
+    Computed from differences: equal rows have distance exactly 0 at any offset, and the two
+    directions of an edge are bitwise equal.
 
     Cost: 3·E·S FLOP forward, 2·E·(S + 1) backward; memory linear in E + N·S.
 
@@ -150,7 +150,7 @@ def edge_squared_distance(
     return _edge_squared_distance(pattern.crow, pattern.row, pattern.col, pattern.reverse, z)
 
 
-# Custom operators, because torch.compile refuses to trace the making of sparse tensors.
+# Custom operators, because torch.compile does not trace the construction of sparse tensors.
 
 
 @operator("csr_matmul(Tensor crow, Tensor col, Tensor reverse, Tensor weight, Tensor x) -> Tensor")
@@ -202,7 +202,7 @@ def _csr_matmul_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None,
     crow, col, reverse, weight, x = ctx.saved_tensors  # type: ignore[attr-defined]
     *_, needs_weight, needs_x = ctx.needs_input_grad  # type: ignore[attr-defined]
     grad_weight = _edge_dot(crow, col, reverse, grad, x) if needs_weight else None
-    # The transpose has the same places and each weight at its mirror image.
+    # The transpose has the same pattern, with the weights permuted by `reverse`.
     grad_x = (
         _csr_matmul(crow, col, reverse, weight.index_select(0, reverse), grad) if needs_x else None
     )
@@ -219,7 +219,7 @@ def _edge_dot_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, .
 
 def _edge_squared_distance_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, _, col, reverse, z = ctx.saved_tensors  # type: ignore[attr-defined]
-    # 2 Σ_j (g_ij + g_ji)(z_i - z_j); the column of ones brings the sum of the weights along.
+    # 2 Σ_j (g_ij + g_ji)(z_i - z_j); the column of ones gives the sum of the weights.
     weight = 2 * (grad + grad.index_select(0, reverse))
     z = z - z.detach().mean(0)
     z_and_ones = torch.cat([z, torch.ones_like(z[:, :1])], -1)
@@ -238,8 +238,8 @@ def _csr(crow: Tensor, col: Tensor, weight: Tensor) -> Tensor:
 
 
 def _silence_beta_notice() -> None:
-    # torch says once a process that compressed sparse tensors are in beta. The user did not choose
-    # them, so the notice is spent here instead of in the middle of a training run.
+    # torch warns once per process that CSR tensors are in beta, which users of this package cannot
+    # act on.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         index = torch.zeros(2, dtype=torch.int64, device="cpu")

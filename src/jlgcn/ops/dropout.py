@@ -1,4 +1,4 @@
-"""Dropout that draws nothing for zeros, and four entries' fate from one random number."""
+"""Dropout that is fast on a CPU: 16 random bits per entry, none for the zeros of sparse inputs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-#: Above this share of entries that are not 0, drawing for all of them is as fast.
+#: Above this density, drawing for all entries is as fast as finding the nonzero ones.
 _MAX_DENSITY = 0.25
 
-#: Values of the 16 bits that decide over an entry.
+#: Number of values of the 16 random bits per entry.
 _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Set each entry to 0 with probability p and divide the others by 1 - p, in training.
+    """Apply dropout: set each entry to 0 with probability p and divide the others by 1 - p.
 
-    The same distribution as :func:`torch.nn.functional.dropout`, on a CPU with p to the nearest
-    1/65,536. There random numbers cost more than the layer behind them, so four entries share the
-    64 bits of one; and a bag of words is nearly all zeros, for which it does not matter what is
-    drawn, so where few entries of a constant are not 0, only these draw.
+    The distribution of :func:`torch.nn.functional.dropout`, on a CPU with p rounded to the nearest
+    1/65,536. Random numbers dominate the cost there, so one 64-bit number serves four entries, and
+    for a sparse constant, such as a bag of words, only the nonzero entries draw.
 
     Args:
-        x: what is dropped, of any shape.
-        p: the probability.
-        training: False returns x as it is.
+        x: a tensor of any shape.
+        p (float in [0, 1]): dropout probability.
+        training (bool, default True): False returns x unchanged.
 
-    Cost: passes over x, and on a CPU a random number for every fourth entry.
+    Cost: a few passes over x; on a CPU one random number per four entries.
 
     Example:
         >>> dropped = dropout(torch.eye(1000), 0.5)
@@ -48,7 +47,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
 
 
 def _drop(x: Tensor, p: float) -> Tensor:
-    """Draw for every entry."""
+    """Drop entries of x, drawing 16 bits for each."""
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
     bits = words.random_(-(1 << 63), None).view(torch.int16)[: x.numel()].view(x.shape)
     return x * (bits >= round(p * _LEVELS) - _LEVELS // 2).to(x.dtype).div_(1 - p)

@@ -1,24 +1,26 @@
-r"""The Gaussian kernel product on PyTorch's flash attention: the one file with private operators.
+r"""Gaussian kernel products on PyTorch's flash-attention kernels (Dao et al., 2022).
+
+The only file that calls private operators of PyTorch.
 
 With queries :math:`q_i = [-1, 2 z_i, -\|z_i\|^2]` and keys :math:`k_j = [\|z_j\|^2, z_j, 1]`,
 
 .. math:: \exp(-\|z_i - z_j\|^2) = \exp(q_i \cdot k_j),
 
 so attention with scale 1, which returns the softmax average ``out`` and the log-sum-exp ``lse`` of
-every row, gives the degree :math:`r = \exp(lse)` and the product :math:`r \odot out` without ever
-holding the kernel. (The last entry of the query shifts a whole row, which a softmax does not
-notice; but it keeps ``lse`` between 0 and log N, where float32 has digits to spare.)
+every row, gives the degree :math:`r = \exp(lse)` and the product :math:`r \odot out` without
+storing the kernel. (The last entry of the query shifts a whole row and does not change the softmax;
+it keeps ``lse`` between 0 and log N, where float32 is accurate.)
 
 Backward. Attention's backward kernel forms
 :math:`p_{ij} (\mathit{grad}_i \cdot v_j - \delta_i)` with
 :math:`\delta_i = \mathit{grad}_i \cdot out_i`, the term that comes from the softmax's normaliser.
 We have no normaliser: our entry is :math:`r_i p_{ij} (g_i \cdot v_j + h_i)` for gradients g of the
-product and h of the degree. So grad is r ⊙ g, and ``out`` is not the output but whatever makes
-:math:`\delta_i = -r_i h_i`: zero, except in one spare column in which grad is 1 and v is 0. The
-degree's gradient is thereby free.
+product and h of the degree. So we pass grad = r ⊙ g, and as ``out`` not the output but a tensor for
+which :math:`\delta_i = -r_i h_i`: zero, except in one spare column in which grad is 1 and v is 0.
+The gradient of the degree therefore costs nothing.
 
-The operators are private to PyTorch and may change. They are therefore used only on devices and
-dtypes where a small product and its gradients have been compared with blocks, at first use.
+The operators are private to PyTorch and may change. A device and dtype uses them only after a
+self-check at first use has compared a small product and its gradients with blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from torch.nn.functional import pad
 
 from jlgcn.ops.blocks import append_ones, block_backward, block_forward, exponent_factors
 
-#: Stands for ‖z_j‖² of a column that is not there: weight exactly 0, gradients finite.
+#: Replaces ‖z_j‖² of a padding column: its weight is exactly 0 and gradients stay finite.
 _ABSENT = 1e30
 
 
@@ -43,16 +45,16 @@ def flash_forward(
     v: Tensor,  # (*batch, N, C)
     col_valid: Tensor | None = None,  # (*batch, N), bool
 ) -> tuple[Tensor, Tensor, Tensor]:  # (*batch, M, C), (*batch, M), (*batch, M)
-    """Return the kernel's product with v, its row sums, and what :func:`flash_backward` needs.
+    """Return the kernel product with v, the degrees and their logarithms (log-sum-exp).
 
-    All arguments share their batch dimensions and dtype, the points are centred, and what
-    `col_valid` marks as padding is finite. Not recorded by autograd.
+    All arguments share batch dimensions and dtype, the points are centred, and padding is finite.
+    Not recorded by autograd; :func:`flash_backward` has the gradients.
 
     Args:
         z_rows: points of the rows.
         z_cols: points of the columns.
-        v: right-hand side; it may have no columns.
-        col_valid: False marks columns that are padding.
+        v: right-hand side; C = 0 computes the degrees only.
+        col_valid: False marks padding columns.
 
     Cost: 4·M·N·D FLOP with D = max(S + 2, C + 1); memory linear in M + N.
 
@@ -79,7 +81,7 @@ def flash_backward(
     col_valid: Tensor | None,
     lse: Tensor,  # (*batch, M)
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients with respect to the rows' points, the columns' points and v.
+    """Return the gradients of :func:`flash_forward` with respect to z_rows, z_cols and v.
 
     Cost: 10·M·N·D FLOP with D as in :func:`flash_forward`; memory linear in M + N, on a CPU times
     the number of threads.
@@ -97,7 +99,7 @@ def flash_backward(
     dq = dq.reshape(*z_rows.shape[:-1], -1)
     dk = dk.reshape(*z_cols.shape[:-1], -1)
     # Chain rule through the queries and keys. With e_ij the gradient of -‖z_i - z_j‖², the entry of
-    # dq behind those of z is Σ_j e_ij, and the first one of dk is -Σ_i e_ij.
+    # dq after those of z is Σ_j e_ij, and the first entry of dk is -Σ_i e_ij.
     grad_rows = 2 * (dq[..., 1 : rank + 1] - z_rows * dq[..., rank + 1 : rank + 2])
     grad_cols = dk[..., 1 : rank + 1] + 2 * z_cols * dk[..., :1]
     return grad_rows, grad_cols, dv[..., : v.shape[-1]].reshape(v.shape)
@@ -105,10 +107,10 @@ def flash_backward(
 
 @functools.cache
 def flash_works(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether flash attention agrees with blocks on `device`, in values and in gradients.
+    """Return whether flash attention agrees with blocks on `device`, in values and gradients.
 
-    Checked once a process, device and dtype, on a small rectangular problem with padding. Warns
-    where the operators are missing or disagree; other devices than CPU and CUDA have none.
+    Checked once per process, device and dtype on a small rectangular problem with padding. Warns
+    if the operators are missing or disagree; devices other than CPU and CUDA have none.
 
     Example:
         >>> flash_works(torch.device("cpu"), torch.float32)
@@ -128,8 +130,8 @@ def flash_works(device: torch.device, dtype: torch.dtype) -> bool:
         reason = f"results differ from blocks by {error:.1e}"
     warnings.warn(
         f"flash attention is not used for learned graphs on {device} in {dtype}: {reason} with "
-        f"torch {torch.__version__}; blocks are used instead, which is slower. "
-        "Please report the output of `jlgcn doctor`.",
+        f"torch {torch.__version__}; the slower block algorithm is used instead. Please report the "
+        "output of `jlgcn doctor`",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -138,14 +140,14 @@ def flash_works(device: torch.device, dtype: torch.dtype) -> bool:
 
 @torch.no_grad()
 def self_check(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the largest difference between flash and float64 blocks, values and gradients.
+    """Return the largest error of flash values and gradients against blocks in float64.
 
     Example:
         >>> self_check(torch.device("cpu"), torch.float64) < 1e-13
         True
     """
 
-    # Fixed numbers instead of random ones: a check must not touch the caller's generator.
+    # Deterministic inputs: a check must not advance the caller's random generator.
     def waves(count: int, width: int, phase: float) -> Tensor:
         grid = torch.arange(count * width, dtype=torch.float64, device="cpu")
         return torch.sin(grid * 1.7 + phase).reshape(1, count, width).to(device, dtype)
@@ -170,7 +172,7 @@ def self_check(device: torch.device, dtype: torch.dtype) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(got, expected, strict=True))
 
 
-# How the points become attention's queries, keys and values.
+# Points as queries, keys and values of attention.
 
 
 def _attention_inputs(
@@ -178,8 +180,8 @@ def _attention_inputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values, each (batch, 1, ·, D).
 
-    They share their last dimension: otherwise PyTorch leaves the flash kernel. It has room for
-    v and one spare column, see the head of this file.
+    All share the last dimension D, which the flash kernel requires; it has room for v and one
+    spare column (see the module docstring).
     """
     q, k = exponent_factors(z_rows, z_cols)
     if col_valid is not None:
@@ -220,7 +222,7 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return attention's gradients with respect to q, k and v."""
     if q.is_cuda:
-        # The kernel wants the log-sum-exp padded to whole warps, as its forward returned it.
+        # The kernel needs the log-sum-exp padded to whole warps, as its forward pass returns it.
         lse = pad(lse, (0, -lse.shape[-1] % 32))
         unused = torch.zeros((), dtype=torch.int64, device=q.device)  # no dropout, no random state
         dq, dk, dv, _ = torch.ops.aten._scaled_dot_product_efficient_attention_backward(
@@ -228,23 +230,23 @@ def _attention_backward(
             scale=1.0,
         )  # fmt: skip
         return dq, dk, dv
-    # On a CPU the backward kernel runs one thread a head. Rows are independent, so with fewer
-    # graphs than threads each graph's rows are dealt out to several heads that share k and v.
+    # On a CPU the backward kernel runs one thread per head. Rows are independent, so with fewer
+    # graphs than threads the rows of a graph are split over several heads that share k and v.
     batch, _, num_rows, width = q.shape
     heads = min(-(-torch.get_num_threads() // batch), num_rows)
     rows_per_head = -(-num_rows // heads)
     num_padding = heads * rows_per_head - num_rows
 
-    def deal(tensor: Tensor) -> Tensor:
+    def split(tensor: Tensor) -> Tensor:
         return pad(tensor, (0, 0, 0, num_padding)).view(batch, heads, rows_per_head, -1)
 
     dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        deal(grad),
-        deal(q),
+        split(grad),
+        split(q),
         k.expand(-1, heads, -1, -1),
         v.expand(-1, heads, -1, -1),
-        deal(out),
-        deal(lse.unsqueeze(-1)).squeeze(-1),
+        split(out),
+        split(lse.unsqueeze(-1)).squeeze(-1),
         0.0,
         False,
         scale=1.0,

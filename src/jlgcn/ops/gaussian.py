@@ -1,4 +1,4 @@
-"""The one rectangular primitive under every exact learned graph."""
+"""Matrix-free products with rectangular Gaussian kernel matrices, under every exact graph."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jlgcn.ops.shapes import common_batch
 Method = Literal["auto", "flash", "blocks"]
 METHODS: tuple[Method, ...] = ("auto", "flash", "blocks")
 
-#: Flash pads rank and channels to one width and multiplies seven times with it; above this width
-#: blocks, which multiply with each as it is, are faster (docs/decisions.md has the figures).
+#: Flash attention pads rank and channels to one common width; above this width, blocks, which do
+#: not pad, are faster (docs/decisions.md has the measurements).
 MAX_FLASH_WIDTH = 64
 
-#: Above this squared length of a centred point, float32 has lost four digits of the weights.
+#: Above this squared norm of a centred point, float32 weights have lost four digits.
 MAX_SQUARED_NORM_FLOAT32 = 1e3
 
-# Above this share of points beyond it, everything is multiplied in float64.
-_MAX_LONG_SHARE = 0.2
+# Above this share of such points, the whole product is computed in float64.
+_MAX_LARGE_SHARE = 0.2
 
 
 def kernel_matmul(
@@ -36,37 +36,36 @@ def kernel_matmul(
     *,
     method: Method = "auto",
 ) -> tuple[Tensor, Tensor]:  # (*batch, M, C), (*batch, M)
-    r"""Multiply the Gaussian kernel of two point sets with a matrix, and return its row sums too.
+    r"""Multiply a Gaussian kernel matrix with a matrix without forming it; also return row sums.
 
     .. math::
         y_i = \sum_j k_{ij} v_j, \qquad d_i = \sum_j k_{ij}, \qquad
         k_{ij} = \exp(-\|z^{rows}_i - z^{cols}_j\|^2)
 
-    Whole graphs, row shards of a process and new nodes against old ones
-    are all calls of this function: rows may be split at will, and columns too, since products and
-    degrees over parts of the columns add up.
+    Whole graphs, row shards of a process and new nodes attached to old ones all use this function.
+    Rows and columns can be partitioned freely: products and degrees over column blocks add up.
 
     Args:
-        z_rows: points of the rows, z = Rᵀf in the paper's letters.
+        z_rows: points of the rows, z = Rᵀf in the paper.
         z_cols: points of the columns; the same tensor for a whole graph.
-        v: right-hand side; it may have no columns, where only the degree is wanted.
-        col_valid: False marks columns that are padding. They change nothing, whatever they hold.
-        method: "flash" runs on PyTorch's attention kernels and can be differentiated once;
-            "blocks" is plain torch and can be differentiated twice. "auto" is the fastest of them
-            that is safe, differentiable once: flash while max(S + 1, C) ≤ 64, blocks above or where
-            the device fails flash's self-check, and either in float64 where float32 would lose its
-            digits: for pairs with a point of squared length above 1,000, or for all of them where
-            such points are many or in a batch. Lengths are tested on a CPU only, since the host
-            would wait for an accelerator; pass float64 there.
+        v: right-hand side; C = 0 computes the degrees only.
+        col_valid: False marks padding columns, which contribute nothing, whatever they contain.
+        method ("auto", "flash" or "blocks", default "auto"): "flash" uses PyTorch's flash-attention
+            kernels and is once differentiable; "blocks" is plain PyTorch and twice differentiable.
+            "auto" takes flash while max(S + 1, C) ≤ 64 and the device passes a self-check, else
+            blocks. On a CPU it also computes in float64 where float32 would lose digits: for pairs
+            with a point of squared norm above 1,000, or for all pairs if such points are many or in
+            a batch. On an accelerator reading the norms would make the host wait in every call;
+            pass float64 points there.
 
     Returns:
-        The product, in the dtype of `v`, and the degree, in float32 or better.
+        The product, in the dtype of `v`, and the degrees, in float32 or better.
 
     Shapes: batch dimensions are broadcast.
 
-    Precision: half precision is computed in float32. Otherwise weights carry a relative error of
-    at most 8·eps·max(1, ‖z‖²), where z is centred on the mean of the columns. What is below the
-    smallest normal number, 1e-38 in float32, may count as 0.
+    Precision: half precision is computed in float32. The relative error of a weight is at most
+    8·eps·max(1, ‖z‖²), where z is centred on the mean of the columns. Weights below the smallest
+    normal number, 1e-38 in float32, may become 0.
 
     Cost: time proportional to M·N·(S + C), memory to M + N, forward and backward.
 
@@ -100,8 +99,8 @@ def kernel_matmul(
     return product.to(v.dtype if v.dtype.is_floating_point else dtype), degree
 
 
-# Custom operators, because what happens inside depends on values (are the points too long for
-# float32?) and on state (does flash work here?): to torch.compile and torch.export they are opaque.
+# Custom operators, opaque to torch.compile and torch.export: the algorithm depends on values (norms
+# too large for float32?) and on the device (does flash attention pass its self-check?).
 
 
 @operator(
@@ -117,17 +116,17 @@ def _forward(
     lse = v.new_full(z_rows.shape[:-1], -torch.inf)
     for part in _parts(z_rows, z_cols, col_valid, guarded):
         rows, cols, valid = _points(z_rows, z_cols, col_valid, part)
-        values = _taken(v, part.cols).to(rows.dtype)
+        values = _select(v, part.cols).to(rows.dtype)
         if not guarded or _prefers_flash(rows, values):
             product, degree, log_degree = flash_forward(rows, cols, values, valid)
             product = torch.cat([product, degree.unsqueeze(-1)], -1)
-            # Not the logarithm of the sum: far from all columns, a degree is 0 and this is not.
+            # Not log(degree): far from all columns the degree underflows to 0, its log does not.
             places = slice(None) if part.rows is None else part.rows
             lse[..., places] = torch.logaddexp(lse[..., places], log_degree.to(lse.dtype))
         else:
             product = block_forward(rows, cols, append_ones(values, valid))
         _add(total, part.rows, product)
-    # Results of an operator must not share memory.
+    # The results of a custom operator must not share memory.
     return total[..., :-1].clone(), total[..., -1].clone(), lse
 
 
@@ -152,22 +151,24 @@ def _backward(
     lse: Tensor,
     guarded: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients with respect to the rows' points, the columns' points and v."""
+    """Return the gradients with respect to z_rows, z_cols and v."""
     grad = torch.cat([grad_product, grad_degree.unsqueeze(-1)], dim=-1)
     totals = torch.zeros_like(z_rows), torch.zeros_like(z_cols), torch.zeros_like(v)
     for part in _parts(z_rows, z_cols, col_valid, guarded):
         rows, cols, valid = _points(z_rows, z_cols, col_valid, part)
-        values = _taken(v, part.cols).to(rows.dtype)
-        own = _taken(grad, part.rows).to(rows.dtype)
+        values = _select(v, part.cols).to(rows.dtype)
+        d_out = _select(grad, part.rows).to(rows.dtype)
         if not guarded or _prefers_flash(rows, values):
-            # Any log-sum-exp will do that is no less than that of the part: that of the whole row.
-            log_degree = _taken(lse.unsqueeze(-1), part.rows).squeeze(-1).to(rows.dtype)
+            # Any upper bound of the part's log-sum-exp is valid; the whole row's is one.
+            log_degree = _select(lse.unsqueeze(-1), part.rows).squeeze(-1).to(rows.dtype)
             gradients = flash_backward(
-                own[..., :-1], own[..., -1], rows, cols, values, valid, log_degree
+                d_out[..., :-1], d_out[..., -1], rows, cols, values, valid, log_degree
             )
         else:
-            with torch.no_grad():  # create_graph=True switches recording on, but not in here
-                to_rows, to_cols, to_u = block_backward(own, rows, cols, append_ones(values, valid))
+            with torch.no_grad():  # create_graph=True enables recording, which is not supported
+                to_rows, to_cols, to_u = block_backward(
+                    d_out, rows, cols, append_ones(values, valid)
+                )
             to_v = to_u[..., :-1] if valid is None else to_u[..., :-1] * valid.unsqueeze(-1)
             gradients = to_rows, to_cols, to_v
         for total, places, gradient in zip(
@@ -183,7 +184,7 @@ def _(*arguments: Tensor) -> tuple[Tensor, ...]:
 
 
 class _Part(NamedTuple):
-    """Rows and columns, None for all, that are multiplied in one go."""
+    """A block of rows and columns (None for all) that is multiplied in one precision."""
 
     rows: Tensor | None = None
     cols: Tensor | None = None
@@ -193,8 +194,8 @@ class _Part(NamedTuple):
 def _points(
     z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, part: _Part
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the points of a part, centred on its columns, and which of these are no padding."""
-    rows, cols = _taken(z_rows, part.rows), _taken(z_cols, part.cols)
+    """Return the points of a part, centred on the mean of its columns, and its col_valid."""
+    rows, cols = _select(z_rows, part.rows), _select(z_cols, part.cols)
     if part.in_float64:
         rows, cols = rows.double(), cols.double()
     if col_valid is not None and part.cols is not None:
@@ -203,32 +204,32 @@ def _points(
 
 
 def _parts(z_rows: Tensor, z_cols: Tensor, col_valid: Tensor | None, guarded: bool) -> list[_Part]:
-    """Return what is multiplied in float32 and what, for long points, in float64.
+    """Partition the kernel into a float32 part and, for points of large norm, float64 parts.
 
-    The error of a weight grows with the longer of its two points. A few outliers among many would
-    make everything twice as slow, so where they are few their rows and columns go by themselves.
+    The error of a weight grows with the larger norm of its two points. A few outliers should not
+    make the whole product twice as slow, so their rows and columns are computed separately.
     """
-    # On an accelerator the host would wait for the lengths in every call.
+    # On an accelerator the host would wait for the norms in every call.
     if not guarded or z_rows.dtype != torch.float32 or z_rows.device.type != "cpu":
         return [_Part()]
     rows, cols = centred(z_rows, z_cols, col_valid)
-    is_long = [z.square().sum(-1) > MAX_SQUARED_NORM_FLOAT32 for z in (rows, cols)]
-    shares = [float(part.double().mean()) for part in is_long]
+    is_large = [z.square().sum(-1) > MAX_SQUARED_NORM_FLOAT32 for z in (rows, cols)]
+    shares = [float(part.double().mean()) for part in is_large]
     if max(shares) == 0:
         return [_Part()]
-    if rows.dim() > 2 or max(shares) > _MAX_LONG_SHARE:
+    if rows.dim() > 2 or max(shares) > _MAX_LARGE_SHARE:
         return [_Part(in_float64=True)]
-    long_rows, long_cols = (part.nonzero().squeeze(-1) for part in is_long)
-    short_rows, short_cols = ((~part).nonzero().squeeze(-1) for part in is_long)
-    parts = [_Part(short_rows, short_cols)]
-    if len(long_cols) > 0:
-        parts.append(_Part(short_rows, long_cols, in_float64=True))
-    if len(long_rows) > 0:
-        parts.append(_Part(long_rows, None, in_float64=True))
+    large_rows, large_cols = (part.nonzero().squeeze(-1) for part in is_large)
+    small_rows, small_cols = ((~part).nonzero().squeeze(-1) for part in is_large)
+    parts = [_Part(small_rows, small_cols)]
+    if len(large_cols) > 0:
+        parts.append(_Part(small_rows, large_cols, in_float64=True))
+    if len(large_rows) > 0:
+        parts.append(_Part(large_rows, None, in_float64=True))
     return parts
 
 
-def _taken(tensor: Tensor, places: Tensor | None) -> Tensor:
+def _select(tensor: Tensor, places: Tensor | None) -> Tensor:
     return tensor if places is None else tensor.index_select(-2, places)
 
 
@@ -265,8 +266,8 @@ def _autograd_backward(
 
 def _refuse_second_derivative(ctx: FunctionCtx, *gradients: Tensor) -> None:
     raise RuntimeError(
-        "the flash kernel can be differentiated once, but a second derivative was asked for; "
-        'use method="blocks", which can be differentiated twice'
+        "flash attention is once differentiable, but a second derivative was requested; use "
+        'method="blocks", which is twice differentiable'
     )
 
 
@@ -283,18 +284,18 @@ def _check_shapes(z_rows: Tensor, z_cols: Tensor, v: Tensor, col_valid: Tensor |
         )
     if z_rows.shape[-1] != z_cols.shape[-1]:
         raise ValueError(
-            f"z_rows has {z_rows.shape[-1]} dimensions but z_cols has {z_cols.shape[-1]}; "
-            "project both with the same metric"
+            f"z_rows and z_cols must have the same number of dimensions, but they have "
+            f"{z_rows.shape[-1]} and {z_cols.shape[-1]}; project both with the same metric"
         )
     if z_cols.shape[-2] != v.shape[-2]:
         raise ValueError(
-            f"v has {v.shape[-2]} rows but z_cols has {z_cols.shape[-2]}; "
-            "pass one row of v for each column of the kernel"
+            f"v must have a row for each of {z_cols.shape[-2]} columns of the kernel, but it has "
+            f"{v.shape[-2]}; pass one row of v for each row of z_cols"
         )
     if col_valid is not None and (
         col_valid.dtype != torch.bool or col_valid.shape[-1:] != z_cols.shape[-2:-1]
     ):
         raise ValueError(
             f"col_valid must be bool with {z_cols.shape[-2]} entries, one for each column, but it "
-            f"is {col_valid.dtype} of shape {tuple(col_valid.shape)}"
+            f"is {col_valid.dtype} of shape {tuple(col_valid.shape)}; pass a mask of z_cols"
         )

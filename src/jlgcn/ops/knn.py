@@ -1,4 +1,4 @@
-"""Nearest neighbours: exact by blocks in torch, by FAISS for many rows."""
+"""k-nearest-neighbour search: exact brute force in PyTorch, approximate by FAISS for many rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jlgcn.ops.sparse_matrix import SparseFeatures
 Search = Literal["auto", "exact", "faiss"]
 SEARCHES: tuple[Search, ...] = ("auto", "exact", "faiss")
 
-#: Up to this many rows "auto" compares every pair; above it, it asks FAISS.
+#: Largest number of rows for which search="auto" is exact; above, it uses FAISS.
 MAX_EXACT_ROWS = 50_000
 
 
@@ -28,23 +28,23 @@ def nearest_neighbors(
     search: Search = "auto",
     num_probes: int = 16,
 ) -> Tensor:  # (N, min(num_neighbors, N - 1)) or (M, min(num_neighbors, N)), int64
-    """Return for every row the rows nearest to it, without itself, in no particular order.
+    """Return the indices of the k nearest rows of each row, excluding itself, in no fixed order.
 
-    Not differentiable: which rows are near is a choice, not a number.
+    The search is not differentiable.
 
     Args:
-        z: points. A row of sparse features without any entry is near to nobody: shorter than all
-            others, it would be everybody's neighbour, and it says nothing.
-        num_neighbors: how many neighbours; all other rows where there are fewer.
-        queries: other points, whose neighbours among `z` are wanted in place of the rows' own.
-        search: "exact" compares every pair, a block of rows at a time; "faiss" searches an
-            inverted file with about 2·√N cells and may miss some neighbours (extra ``ann``);
-            "auto" is exact up to 50,000 rows, and for sparse features.
-        num_probes: cells that FAISS looks into for each row; more are slower and miss less.
+        z: points. An all-zero row of sparse features is nobody's neighbour: it has the smallest
+            norm, so that it would be near to every row, and it carries no information.
+        num_neighbors (int ≥ 1): k; fewer if there are fewer other rows.
+        queries: points whose neighbours among `z` are searched; None searches for the rows of `z`.
+        search ("auto", "exact" or "faiss", default "auto"): "exact" compares all pairs by blocks of
+            rows; "faiss" uses an inverted file index (IVF) with about 2·√N cells and may miss
+            neighbours (extra ``ann``); "auto" is exact up to 50,000 rows and for sparse features.
+        num_probes (int, default 16): IVF cells searched per query; more are slower, with a higher
+            recall.
 
     Returns:
-        Indices. Places for which there is no neighbour are -1: FAISS may find fewer, and there may
-        be fewer rows that are not empty.
+        Indices; -1 where FAISS found fewer than k, or fewer than k rows are nonzero.
 
     Cost: exact 2·N²·S FLOP, or 2·M·N·S for queries, with the mean number of entries of a sparse
     row in place of S; FAISS about √N times less. Memory linear in N + M.
@@ -73,7 +73,7 @@ def nearest_neighbors(
         return _sparse(z, num_neighbors, queries)
     assert queries is None or isinstance(queries, Tensor)
     z = z.detach().to(compute_dtype(z))
-    # Distances do not change, but the digits of ‖z‖² - 2 z·z' are spent on them, not on an offset.
+    # Centring does not change distances and avoids cancellation in ‖z‖² - 2 z·z'.
     offset = z.mean(0)
     z = z - offset
     if queries is not None:

@@ -1,7 +1,7 @@
-"""Custom operators of PyTorch, which torch.compile and torch.export treat as opaque.
+"""Registration of custom PyTorch operators, which are opaque to torch.compile and torch.export.
 
-Registered with explicit schemas on a library of our own: `torch.library.custom_op` imports a
-compiler at an operator's first call, which takes longer than a small fit.
+They have explicit schemas in a library of their own: `torch.library.custom_op` imports the compiler
+at the first call, which takes longer than a small fit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LIBRARY = torch.library.Library("jlgcn", "DEF")
 
 
 def operator(schema: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a function as an operator of all devices, which mutates none of its arguments.
+    """Register a function that mutates none of its arguments as an operator for all devices.
 
     Args:
-        schema: its name, arguments and results, as PyTorch writes them.
+        schema: name, arguments and results in PyTorch's schema language.
     """
 
     def register(function: Callable[P, R]) -> Callable[P, R]:
@@ -36,17 +36,17 @@ def operator(schema: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def register_fake(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register what says of which shapes and dtypes an operator's results are."""
+    """Register the fake implementation: empty results of the right shape and dtype."""
     return torch.library.register_fake(f"jlgcn::{name}", lib=_LIBRARY)  # type: ignore[no-any-return]
 
 
 def register_autograd(
     name: str, backward: Callable[..., Any], setup: Callable[..., None] | None = None
 ) -> None:
-    """Register an operator's derivative, and what keeps for it what it needs."""
+    """Register the backward function of an operator and the function that saves its inputs."""
     torch.library.register_autograd(f"jlgcn::{name}", backward, setup_context=setup, lib=_LIBRARY)
 
 
 def save_inputs(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    """Keep an operator's arguments for its derivative."""
+    """Save all arguments of an operator for its backward function."""
     ctx.save_for_backward(*inputs)

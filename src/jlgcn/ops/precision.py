@@ -1,4 +1,4 @@
-"""In which precision the numbers of a graph are computed."""
+"""Precision of distances and sums: dtypes, autocast, subnormal numbers, centring."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ _HALF = (torch.float16, torch.bfloat16)
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
     """Return the dtype in which distances and sums over `tensors` are computed.
 
-    It is the common dtype of the tensors, but at least float32: a squared distance of 17
-    underflows in half precision, and a degree of a thousand neighbours has no correct digit
-    behind the comma in bfloat16.
+    The promoted dtype of the tensors, but at least float32: exp(-17) underflows in float16, and a
+    degree of a thousand neighbours has no correct decimal in bfloat16.
 
     Example:
         >>> compute_dtype(torch.zeros(2, dtype=torch.bfloat16))
@@ -29,21 +28,21 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which `torch.autocast` does not lower matrix products to half precision.
+    """Return a context that disables `torch.autocast`, so that products keep their precision.
 
-    Needed in backward functions too: on a CPU they run inside the caller's context.
+    Backward functions need it too: on a CPU they run inside the caller's autocast context.
     """
-    # The meta device, on which shapes are computed without values, has no autocast.
+    # The meta device (shapes without values) has no autocast.
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 @contextmanager
 def without_denormals() -> Iterator[None]:
-    """Within, numbers below the smallest normal one, 1e-38 in float32, count as 0 in this thread.
+    """Flush subnormal numbers (below 1e-38 in float32) to 0 in this thread, within the context.
 
-    Weights of far pairs fall there, where a CPU multiplies many times slower, and mean nothing.
-    Threads that PyTorch has started already keep their own setting: to spare them too, call
-    ``torch.set_flush_denormal(True)`` first in a program, as the command line does.
+    Weights of distant pairs are subnormal; a CPU multiplies them many times slower, and they are
+    negligible. Threads that PyTorch has already started keep their own setting: to include them,
+    call ``torch.set_flush_denormal(True)`` at the start of a program, as the command line does.
 
     Example:
         >>> with without_denormals():
@@ -64,10 +63,10 @@ def centred(
     cols: Tensor,  # (*batch, N, S)
     col_valid: Tensor | None = None,  # (*batch, N), bool
 ) -> tuple[Tensor, Tensor]:
-    """Move all points so that the mean of the valid columns is the origin; the others become 0.
+    """Subtract the mean of the valid columns from all points; padding columns become 0.
 
-    Distances do not change, so neither does any gradient: the mean is a constant. Without this, an
-    offset of 100 makes the largest weight of a float32 kernel 1.2, where it should be 1.
+    Distances do not change, and neither do gradients, for which the mean is a constant. Without
+    centring, an offset of 100 makes the largest weight of a float32 kernel 1.2 instead of 1.
 
     Example:
         >>> centred(torch.tensor([[5.0]]), torch.tensor([[1.0], [3.0]]))[1].squeeze()

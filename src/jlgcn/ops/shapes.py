@@ -1,4 +1,4 @@
-"""Batch dimensions."""
+"""Broadcasting of batch dimensions."""
 
 from __future__ import annotations
 

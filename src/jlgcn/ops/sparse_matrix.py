@@ -1,4 +1,4 @@
-"""Features that are nearly all zeros, as bags of words are, multiplied without their zeros."""
+"""Sparse feature matrices, such as bags of words, in CSR format."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jlgcn.ops.precision import no_autocast
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    r"""An N × K matrix in compressed rows that weights are multiplied with, again and again.
+    r"""A sparse N × K feature matrix in CSR format, with the pattern of its transpose (CSC).
 
-    PyTorch's own sparse matrices turn themselves around in every backward pass, which costs more
-    than both products; here the transpose is found once.
+    PyTorch's sparse matrices are transposed in every backward pass, which costs more than both
+    products; here the transpose is computed once.
 
     Attributes:
-        crow: where each row begins, (N + 1,), int64.
+        crow: row pointers, (N + 1,), int64.
         col: column of each entry, (E,), int64.
         value: the entries, (E,).
-        crow_t: where each column begins, (K + 1,), int64.
-        row_t: row of each entry, by columns, (E,), int64.
-        order_t: where each entry of the transpose stands in `value`, (E,), int64.
+        crow_t: row pointers of the transpose, (K + 1,), int64.
+        row_t: column indices of the transpose, (E,), int64.
+        order_t: index into `value` of each entry of the transpose, (E,), int64.
 
-    Not differentiable in the entries: features are data.
+    Products are differentiable in the right-hand side, not in the entries: features are data.
 
     Cost: memory 5·E; a product with (K, H) takes 2·E·H FLOP, and as many for its gradient.
 
@@ -52,7 +52,7 @@ class SparseFeatures:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseFeatures:  # noqa: ANN401
-        """Return a sparse matrix of SciPy, of any format, in float32 or float64."""
+        """Convert a SciPy sparse matrix of any format, to float64 if it is, else to float32."""
         matrix = scipy.sparse.csr_array(matrix)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
@@ -71,7 +71,7 @@ class SparseFeatures:
 
     @classmethod
     def from_dense(cls, x: Tensor) -> SparseFeatures:
-        """Return the entries of a dense matrix that are not 0."""
+        """Convert a dense matrix, (N, K), dropping its zeros."""
         return cls.from_scipy(scipy.sparse.csr_array(x.detach().cpu().numpy())).to(x.device)
 
     @property
@@ -97,8 +97,8 @@ class SparseFeatures:
     def __matmul__(self, weight: Tensor) -> Tensor:  # (K, H) to (N, H)
         if weight.shape[0] != self.shape[1]:
             raise ValueError(
-                f"features have {self.shape[1]} columns but the weights {weight.shape[0]} rows; "
-                "pass the features that the weights were made for"
+                f"weights must have a row for each of {self.shape[1]} columns of the features, but "
+                f"they have {weight.shape[0]}; pass the features that the weights were made for"
             )
         product: Tensor = _feature_matmul(
             self.crow, self.col, self.value, self.crow_t, self.row_t, self.order_t, weight
@@ -107,14 +107,14 @@ class SparseFeatures:
 
     @property
     def mT(self) -> SparseFeatures:  # noqa: N802
-        """The transpose, (K, N), which shares all tensors but the entries."""
+        """The transpose, (K, N); it shares all index tensors."""
         order = torch.empty_like(self.order_t)
         order[self.order_t] = torch.arange(len(order), device=order.device)
         value = self.value.index_select(0, self.order_t)
         return SparseFeatures(self.crow_t, self.row_t, value, self.crow, self.col, order)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> SparseFeatures:
-        """Return the features with a function, under which 0 stays 0, applied to every entry."""
+        """Apply an elementwise function with f(0) = 0 to the entries."""
         return replace(self, value=function(self.value))
 
     def scaled(self, rows: Tensor, columns: Tensor) -> SparseFeatures:
@@ -122,11 +122,11 @@ class SparseFeatures:
         return replace(self, value=self.value * rows[self._row] * columns[self.col])
 
     def square_norms(self) -> Tensor:  # (N,)
-        """Return the squared length of every row."""
+        """Return the squared norm of every row."""
         return self.value.new_zeros(self.shape[0]).index_add(0, self._row, self.value.square())
 
     def dropout(self, p: float, training: bool = True) -> SparseFeatures:
-        """Return the features with each entry set to 0 with probability p, the others scaled up."""
+        """Apply dropout with probability p to the entries (:func:`jlgcn.ops.dropout.dropout`)."""
         if not training or p == 0:
             return self
         return replace(self, value=dropout(self.value, p))
@@ -138,7 +138,7 @@ class SparseFeatures:
         )
 
     def to_scipy(self) -> scipy.sparse.csr_array:
-        """Return the features as a sparse matrix of SciPy."""
+        """Convert to a SciPy CSR array on the CPU."""
         parts = (t.cpu().numpy() for t in (self.value, self.col, self.crow))
         return scipy.sparse.csr_array(tuple(parts), shape=tuple(self.shape))
 
@@ -147,7 +147,7 @@ class SparseFeatures:
         return f"SparseFeatures({rows} × {columns}, {self.value.shape[0]} entries, {self.device})"
 
 
-# Numbers that are gathered at a time where pairs of rows are compared.
+# Numbers gathered per chunk of row pairs.
 _CHUNK_ENTRIES = 2**24
 
 
@@ -157,15 +157,15 @@ def pair_distances(
     col: Tensor,  # (E,), int64
     other: Tensor | SparseFeatures | None = None,  # (M, K)
 ) -> Tensor:  # (E,)
-    r"""Return the squared distance of pairs of rows, :math:`\|x_i - x_j\|^2`.
+    r"""Return the squared Euclidean distances of row pairs, :math:`\|x_i - y_j\|^2`.
 
     Args:
-        x: features.
-        row: the first of each pair.
-        col: the second of each pair.
-        other: where the second is a row of, if not of `x`.
+        x: features of the first rows.
+        row: index of the first row of each pair.
+        col: index of the second row of each pair.
+        other: y, features of the second rows; None for `x`.
 
-    Not differentiable; where gradients are wanted see :func:`edge_squared_distance`.
+    Sparse features are not differentiable here; see :func:`jlgcn.ops.csr.edge_squared_distance`.
 
     Cost: 3·E·K FLOP, or as many as the pairs' rows have entries; memory E, and a chunk of rows.
 
@@ -193,7 +193,7 @@ def pair_distances(
     return torch.cat(parts).to(x.device) if parts else x.value.new_empty(0)
 
 
-# A custom operator for the same reason as those of csr.py: torch.compile.
+# A custom operator, because torch.compile does not trace the construction of sparse tensors.
 
 
 @operator(
@@ -222,7 +222,7 @@ def _(crow: Tensor, col: Tensor, value: Tensor, *others: Tensor) -> Tensor:
 
 def _feature_matmul_backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, value, crow_t, row_t, order_t, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-    # The transpose of the transpose is the matrix, whose entries stand where `order_t` inverts.
+    # The backward product uses the transpose, whose own transpose has the inverse permutation.
     order = torch.empty_like(order_t)
     order[order_t] = torch.arange(order_t.shape[0], device=order_t.device)
     grad_weight: Tensor = _feature_matmul(

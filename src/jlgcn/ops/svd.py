@@ -1,4 +1,4 @@
-"""Principal directions of features, dense or sparse."""
+"""Truncated SVD of dense or sparse features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from jlgcn.ops.sparse_matrix import SparseFeatures
 
-# Rows of the directions that are held in float64 at a time.
+# Rows of V per chunk in float64.
 _CHUNK_FEATURES = 2**14
 
 
@@ -17,20 +17,19 @@ def principal_directions(
     num_components: int,
     power: float = 1.0,
 ) -> Tensor:  # (in_channels, min(num_components, N, in_channels))
-    r"""Return the directions in which features are long, each divided by a power of its length.
+    r"""Return the leading right singular vectors, scaled by a power of their singular values.
 
     .. math:: X = U S V^\top, \qquad P = V S^{p - 1}, \qquad X P = U S^p
 
     Args:
-        x: features; they are not centred, so that sparse ones stay sparse.
-        num_components: how many directions; the rank of X bounds their number, so there are never
-            more than rows or columns.
-        power: p.
+        x: features; not centred, so that sparse features stay sparse.
+        num_components (int ≥ 1): number of singular vectors, at most min(N, in_channels).
+        power (float, default 1.0): p; 1 gives principal components X P = U S, 0 whitens them.
 
-    Cost: with fewer rows than `num_components` and in_channels, 4·N²·in_channels FLOP (the Gram
-    matrix X Xᵀ, and Xᵀ times its eigenvectors); else, with in_channels below 1,024,
-    2·N·in_channels² FLOP; else ten products with `num_components` columns (randomized range
-    finder), which find the directions approximately, always the same ones.
+    Cost: for N < min(num_components, in_channels), 4·N²·in_channels FLOP (eigenvectors of the Gram
+    matrix X Xᵀ); else, for in_channels < 1,024, 2·N·in_channels² FLOP (eigenvectors of XᵀX); else
+    ten products with num_components + 10 columns (randomized SVD with power iterations, Halko et
+    al., 2011), with a fixed seed.
 
     Example:
         >>> principal_directions(torch.tensor([[2.0, 0.0], [-2.0, 0.0]]), 1).abs()
@@ -65,7 +64,7 @@ def principal_directions(
 
 
 def _directions_of_few_rows(x: Tensor | SparseFeatures, power: float) -> Tensor:
-    """Return all N directions, V = Xᵀ U S⁻¹, from the eigenvectors U of the N × N Gram matrix."""
+    """Return all N right singular vectors V = Xᵀ U S⁻¹ from the Gram matrix X Xᵀ = U S² Uᵀ."""
     if isinstance(x, SparseFeatures):
         transpose = x.mT.to_scipy().astype(np.float64)
         gram = torch.from_numpy((transpose.T @ transpose).toarray())
