@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 import jlgcn
-from jlgcn.cli.data import compare, edges, explain, fit, predict, suggest
+from jlgcn.cli.data import compare, edges, fit, predict, suggest
 from jlgcn.cli.doctor import doctor
+from jlgcn.cli.explain import explain
 from jlgcn.cli.paper import paper
 from jlgcn.cli.report import report
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jlgcn.cli.data import plain_errors
+from jlgcn.cli.tables import plain_errors
 
 
 def report(
