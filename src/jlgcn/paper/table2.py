@@ -77,7 +77,7 @@ def pubmed_10k() -> Recipe[NodeExperiment]:
         summary="JLGCN against GCN and GAT on the part of Pubmed that the paper used",
         left_open=(
             *whole.left_open,
-            'which nodes "10,000" are: by the code, the first beside the split',
+            'which nodes "10,000" are: by the code, the first ones outside the split',
         ),
         variants=variants,
         quoted=(("Planetoid", 77.2), ("GMNN", 79.4)),
