@@ -52,19 +52,22 @@ def use(device: str, folder: Path, is_sparse: bool, inputs: Inputs | None) -> li
     return found
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("inputs", ["degree", "unit+own+neighbors"])
+@pytest.mark.parametrize(
+    ("is_sparse", "inputs"),
+    [(False, "degree"), (False, "unit+own+neighbors"), (True, "unit+own+neighbors")],
+)
+@pytest.mark.parametrize("package", ["jlgcn.closed_form", "jlgcn.estimator"])
 def test_every_tensor_is_created_on_a_named_device(
-    tmp_path: Path, is_sparse: bool, inputs: Inputs
+    tmp_path: Path, package: str, is_sparse: bool, inputs: Inputs
 ) -> None:
-    with explicit_devices():
+    with explicit_devices(package):
         use("cpu", tmp_path, is_sparse, inputs)
 
 
 def test_reports_and_comparisons_create_no_tensor_without_a_device() -> None:
     x, y = data(is_sparse=False)
     model = JLGCNClassifier(n_layers=2, restart=0.2, n_neighbors=5)
-    with explicit_devices():
+    with explicit_devices("jlgcn.report"):
         model.fit(x, y)
         graph_view(model, [str(i) for i in range(178)], [str(k) for k in range(13)])
         held_out(model, folds=0)
