@@ -240,7 +240,7 @@ def test_an_interrupted_run_asks_for_resume(tmp_path: Path) -> None:
     [
         (
             ["run", "citation/cora", "--data", "nowhere"],
-            "planetoid/ind.cora.x is not there",
+            "planetoid/ind.cora.x does not exist",
         ),
         (["run", "citation/cor"], "there is no recipe 'citation/cor'"),
         (["run", "citation/cora", "--set", "epochs"], "write for example epochs=3"),
