@@ -217,7 +217,8 @@ def narrow(folder: Path) -> Path:
 
 def with_number(value: float) -> list[Try]:
     return everywhere(
-        r"(must be finite.*\(3, 1\) is |missing, the first in|'f1' of row 'row-3').*(fill|leave)",
+        r"(must be finite.*\(3, 1\) is |missing, the first in|'f1' of row 'row-3')"
+        r".*(fill|leave|impute)",
         fit=lambda _: learn(with_entry(value)),
         predict=lambda _: new_rows(with_entry(value)),
         nn=lambda _: network(tensor(with_entry(value))),

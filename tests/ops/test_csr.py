@@ -92,5 +92,5 @@ def test_sizes_beyond_the_packed_sort_are_refused() -> None:
     edges = torch.empty(2**31 + 1, dtype=torch.int64, device="meta")  # which takes no memory
     with pytest.raises(ValueError, match=r"at most 2,147,483,648 nodes.*and 2,147,483,649 edges"):
         symmetric_pattern(edges, edges, 100)
-    with pytest.raises(ValueError, match=r"there are 2,147,483,649 nodes and 1 edges; keep fewer"):
+    with pytest.raises(ValueError, match=r"there are 2,147,483,649 nodes and 1 edges; set"):
         symmetric_pattern(edges[:1], edges[:1], 2**31 + 1)

@@ -41,6 +41,7 @@ WIDE = SparseFeatures.from_scipy(scipy.sparse.random_array((40, 1200), density=0
         lambda: gaussian_knn_graph(Z, 2, gaussian_knn_graph(Z, 1)),
         lambda: personalized_pagerank(KernelGraph(Z).normalized(), Z, 0.5),
         lambda: top_edges(KernelGraph(Z), top_k=2),
+        lambda: top_edges(gaussian_knn_graph(Z, 3), top_k=2),
         lambda: attach(KernelGraph(Z), 2),
         lambda: mean_contributions(SPARSE, torch.ones(30, 2)),
     ],

@@ -121,9 +121,9 @@ def _heaviest_entries(
         keep &= weight >= threshold
     row, col, weight = row[keep], col[keep], weight[keep]
     if top_k is not None:
-        # Each row's entries stand together, the heaviest first; of equals, in the order of columns.
+        # Sorted by row, then by descending weight, ties by column.
         order = torch.from_numpy(np.lexsort((-weight.numpy(), row.numpy())))
-        place = torch.arange(len(row)) - torch.searchsorted(row, row)
+        place = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
         order = order[place < top_k]
         row, col, weight = row[order], col[order], weight[order]
     return row, col, weight
