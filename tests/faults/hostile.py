@@ -313,7 +313,7 @@ def try_large(folder: Path, answer: Path) -> None:
     """Do what may be done although it once took gigabytes, and write what came of it."""
     write_long_text(folder / "text.parquet")
     x = scipy.sparse.random_array(
-        (40, 10**6), density=1e-4, format="csr", dtype=np.float32, rng=np.random.default_rng(0)
+        (40, 10**6), density=1e-4, format="csr", dtype=np.float32, random_state=0
     )
     y = np.where(np.arange(40) < 20, np.arange(40) % 2, -1)
     JLGCNClassifier().fit(x[:, :2000], y)  # so that all code is there

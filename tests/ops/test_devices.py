@@ -17,8 +17,8 @@ from jlgcn.ops.svd import principal_directions
 from tests.devices import explicit_devices, no_synchronization
 
 Z = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-SPARSE = SparseFeatures.from_scipy(scipy.sparse.random_array((20, 30), density=0.2, rng=0))
-WIDE = SparseFeatures.from_scipy(scipy.sparse.random_array((40, 1200), density=0.1, rng=0))
+SPARSE = SparseFeatures.from_scipy(scipy.sparse.random_array((20, 30), density=0.2, random_state=0))
+WIDE = SparseFeatures.from_scipy(scipy.sparse.random_array((40, 1200), density=0.1, random_state=0))
 
 
 @pytest.mark.parametrize(

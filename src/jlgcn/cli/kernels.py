@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 from jlgcn.ops.flash import flash_works
 from jlgcn.ops.gaussian import Method, kernel_matmul
@@ -92,6 +92,12 @@ def _run(z: Tensor, v: Tensor, method: Method) -> tuple[Tensor, ...]:
 
 
 def _time(z: Tensor, v: Tensor, method: Method) -> float:
-    # PyTorch's timer waits for the device.
-    timer = Timer("run(z, v, method)", globals={"run": _run, "z": z, "v": v, "method": method})
-    return min(timer.timeit(1).mean for _ in range(3))
+    # Not by torch.utils.benchmark: to import it, PyTorch 2.6 needs setuptools, unasked.
+    def seconds() -> float:
+        start = time.perf_counter()
+        _run(z, v, method)
+        if z.is_cuda:
+            torch.cuda.synchronize(z.device)
+        return time.perf_counter() - start
+
+    return min(seconds() for _ in range(3))
