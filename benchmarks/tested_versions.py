@@ -29,7 +29,7 @@ def installed() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue  # what builds the documentation, mostly
-    del found["jlgcn"]  # an extra that names others
+    found.pop("jlgcn", None)  # an extra that names others
     return dict(sorted(found.items()))
 
 

@@ -49,8 +49,7 @@ features, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(features / 16, dtype=torch.float32), torch.tensor(labels)
 for kind in ("GCNConv", "GCN2Conv", "TransformerConv"):
     known, unknown = torch.randperm(len(y), generator=torch.manual_seed(0)).split([100, 1697])
-    model = Net(kind)
-    model.learner.calibrate(x)  # 3
+    (model := Net(kind)).learner.calibrate(x)  # 3
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(args.epochs):
         loss = nn.functional.cross_entropy(model(x)[known], y[known])

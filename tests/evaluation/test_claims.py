@@ -164,7 +164,7 @@ def test_runs_vary_with_the_seed_by_the_method_the_split_or_what_is_taken_away(
 def test_test_labels_are_hidden_from_everything_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small_data(60)
     seen: list[torch.Tensor] = []
-    for name in ("_solve", "_regress", "fit"):
+    for name in ("_solve", "_regress", "fit_nodes"):
         plain = getattr(claim_experiment, name)
 
         def spy(*args: Any, plain: Any = plain, **keywords: Any) -> Any:  # noqa: ANN401

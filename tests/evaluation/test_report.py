@@ -60,7 +60,7 @@ def test_claims_stand_beside_what_others_reach_and_what_their_parts_add(
     results: Path, written: Path
 ) -> None:
     header, _, *lines = (written / "claims.md").read_text().splitlines()
-    columns = ("claim", "jlgcn", "published", "run beside it", "ahead of it")
+    columns = ("claim", "closed form", "published", "run beside it", "ahead of it")
     assert header == f"| {' | '.join((*columns, 'graph adds', 'metric adds'))} |"
     assert [line.split(" | ")[0] for line in lines] == ["| given/cora", "| nograph/cora"]
     rows = summarize(read_records(results))
@@ -90,7 +90,7 @@ def test_everything_that_was_run_beside_a_claim_stands_in_one_table(
 ) -> None:
     header, _, *lines = (written / "claims-beside.md").read_text().splitlines()
     names = header.strip("| ").split(" | ")
-    assert names == ["claim", "jlgcn", *BASELINES]
+    assert names == ["claim", "closed form", *BASELINES]
     assert [line.split(" | ")[0] for line in lines] == ["| given/cora", "| nograph/cora"]
     found = {
         (row["recipe"], row["variant"]): row

@@ -195,7 +195,7 @@ def test_the_page_says_how_many_labels_were_hidden_from_each_fit(
     hidden = []
 
     def fit(*arguments: Any, **options: Any) -> ClosedFormModel:  # noqa: ANN401
-        hidden.append(40 - len(arguments[3]))
+        hidden.append(40 - len(options["train"]))
         return fit_closed_form(*arguments, **options)
 
     # By its name in sys.modules: the package has a function of the same name.
