@@ -5,7 +5,7 @@ from typing import Any
 
 from jlgcn.paper.ablation import graphs, regularizer
 from jlgcn.paper.cloud_experiment import CloudExperiment
-from jlgcn.paper.clouds import modelnet10, modelnet40, shapes69
+from jlgcn.paper.clouds import modelnet10, modelnet10_1024, modelnet40, shapes69, shapes69_1024
 from jlgcn.paper.learned_graph import cloud_weights, learned_graph
 from jlgcn.paper.node_experiment import NodeExperiment
 from jlgcn.paper.recipe import Recipe
@@ -25,7 +25,9 @@ _MAKERS: tuple[Callable[[], Recipe[Any]], ...] = (
     learned_graph,
     modelnet40,
     modelnet10,
+    modelnet10_1024,
     shapes69,
+    shapes69_1024,
     cloud_weights,
 )
 
