@@ -23,7 +23,10 @@ ROOT = Path(__file__).parents[1]
 
 #: A part may import only what stands before it; parts in one line do not know of each other.
 LAYERS = (
-    ("errors", "_optional", "_files", "_schema", "_stats", "_devices", "_memory", "_validation"),
+    (
+        *("errors", "_optional", "_files", "_schema", "_saved", "_stats", "_devices", "_memory"),
+        "_validation",
+    ),
     ("ops",),
     ("graphs",),
     ("nn", "closed_form"),

@@ -177,7 +177,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this version reads 5; use the version", edited(schema=99))
+    refuses("written in schema 99 but this class reads 5; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
@@ -439,6 +439,6 @@ def test_a_reader_starts_again_when_the_document_changes_under_it(
             small(2).save(tmp_path)
         return content
 
-    monkeypatch.setattr("jlgcn.estimator.persistence.read_file", read_slowly)
+    monkeypatch.setattr("jlgcn._saved.read_file", read_slowly)
     loaded = JLGCNClassifier.load(tmp_path)
     assert np.array_equal(loaded.label_distributions_, small(2).label_distributions_)

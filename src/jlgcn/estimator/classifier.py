@@ -18,11 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from jlgcn._memory import check_memory
+from jlgcn._saved import damaged, read_model, write_model
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation, fit_closed_form
 from jlgcn.closed_form.options import selected
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import (
+    SCHEMA,
     TableNames,
     classes_from_document,
     classes_to_document,
@@ -30,7 +32,6 @@ from jlgcn.estimator.document import (
     model_to_tensors,
     plain,
 )
-from jlgcn.estimator.persistence import damaged, read_model, write_model
 from jlgcn.estimator.validation import (
     as_device,
     as_features,
@@ -310,7 +311,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
             "feature_names": None if names is None else names.tolist(),
             "table": None if self.table_ is None else asdict(self.table_),
         }
-        write_model(Path(folder), tensors, document)
+        write_model(Path(folder), tensors, document, SCHEMA)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu") -> Self:
@@ -321,7 +322,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
             device (str, default "cpu"): device to load it to, whatever it was fitted on.
         """
         path, to = Path(folder), as_device(device)
-        tensors, document = read_model(path)
+        tensors, document = read_model(path, SCHEMA)
         if document["estimator"] != cls.__name__:
             raise ValueError(
                 f"{path} contains a {document['estimator']!r}; pass a folder of {cls.__name__}"

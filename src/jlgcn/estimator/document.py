@@ -10,7 +10,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, whole, word
+from jlgcn._saved import Schema
+from jlgcn._schema import flag, list_of, maybe, real, record, text, word
 from jlgcn._validation import check_finite
 from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions
 from jlgcn.closed_form.candidates import Candidates
@@ -22,8 +23,6 @@ from jlgcn.closed_form.scaling import KINDS
 from jlgcn.graphs import SparseGraph
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.csr import symmetric_pattern
-
-SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -62,49 +61,50 @@ def _class_value(value: Any, where: str) -> Any:  # noqa: ANN401
 
 
 #: Names, types and ranges of all fields of a model's document.
-SCHEMA: dict[str, Check] = {
-    "schema": whole(SCHEMA_VERSION, SCHEMA_VERSION),
-    "sha256": text(64),
-    "options": record(CHECKS),
-    "unit": real(0, 1e300, above=True),
-    "learned_scale": _AMOUNT,
-    "losses": list_of(_AMOUNT, 1000),
-    "landmark_gamma": _AMOUNT,
-    "estimator": text(200),
-    "parameters": record(
-        CHECKS
-        | {name: maybe(CHECKS[name]) for name in SELECTED}
-        | {"scaler": word(*KINDS), "device": text(100), "verbose": flag}
-    ),
-    "classes": record(
-        {
-            "dtype": word(
-                *("bool", "str", "object", "float16", "float32", "float64"),
-                *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-            ),
-            "values": list_of(_class_value, _MANY),
-        }
-    ),
-    "scaler": record(
-        {
-            "kind": word(*(kind for kind in KINDS if kind != "auto")),
-            "is_count": flag,
-            "power": real(0, 1, above=True),
-        }
-    ),
-    "feature_names": maybe(list_of(_NAME, _MANY)),
-    "table": maybe(
-        record(
+SCHEMA = Schema(
+    5,
+    {
+        "options": record(CHECKS),
+        "unit": real(0, 1e300, above=True),
+        "learned_scale": _AMOUNT,
+        "losses": list_of(_AMOUNT, 1000),
+        "landmark_gamma": _AMOUNT,
+        "estimator": text(200),
+        "parameters": record(
+            CHECKS
+            | {name: maybe(CHECKS[name]) for name in SELECTED}
+            | {"scaler": word(*KINDS), "device": text(100), "verbose": flag}
+        ),
+        "classes": record(
             {
-                "ids": list_of(_NAME, _MANY),
-                "id_column": maybe(_NAME),
-                "label_column": _NAME,
-                "drop": list_of(_NAME, _MANY),
-                "feature_names": list_of(_NAME, _MANY),
+                "dtype": word(
+                    *("bool", "str", "object", "float16", "float32", "float64"),
+                    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+                ),
+                "values": list_of(_class_value, _MANY),
             }
-        )
-    ),
-}
+        ),
+        "scaler": record(
+            {
+                "kind": word(*(kind for kind in KINDS if kind != "auto")),
+                "is_count": flag,
+                "power": real(0, 1, above=True),
+            }
+        ),
+        "feature_names": maybe(list_of(_NAME, _MANY)),
+        "table": maybe(
+            record(
+                {
+                    "ids": list_of(_NAME, _MANY),
+                    "id_column": maybe(_NAME),
+                    "label_column": _NAME,
+                    "drop": list_of(_NAME, _MANY),
+                    "feature_names": list_of(_NAME, _MANY),
+                }
+            )
+        ),
+    },
+)
 
 # Shapes of tensors. A letter is the same number everywhere: N rows, F features, D components,
 # C classes, K candidates, L landmarks with P inputs, I inputs of the linear classifier, M labels,

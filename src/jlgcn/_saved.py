@@ -1,9 +1,10 @@
-"""Saved models: safetensors and JSON, replaced atomically."""
+"""Saved estimators and networks: a folder of safetensors and JSON, replaced atomically."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from jlgcn._files import (
     sha256_of,
     write_file,
 )
-from jlgcn._schema import record
-from jlgcn.estimator.document import SCHEMA, SCHEMA_VERSION
+from jlgcn._schema import Check, record, text
 
 DOCUMENT = "model.json"
 _TENSOR_FILE = re.compile(r"model-[0-9a-f]{16}\.safetensors")
@@ -34,7 +34,26 @@ _MAX_DOCUMENT_BYTES = 64 * 2**20
 _TRIES = 100
 
 
-def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Schema:
+    """Schema of a document.
+
+    Attributes:
+        version: kind and version; a document with another one is refused.
+        fields: checks of all fields, except version and hashes.
+    """
+
+    version: int | str
+    fields: dict[str, Check]
+
+    def check(self, document: dict[str, Any]) -> None:
+        """Raise ValueError unless the document has exactly these fields, with valid values."""
+        record({"schema": _anything, "sha256": text(64)} | self.fields)(document, "")
+
+
+def write_model(
+    folder: Path, tensors: dict[str, Tensor], document: dict[str, Any], schema: Schema
+) -> None:
     """Write a model atomically: a crash leaves the old model or the new one.
 
     Tensors are in a file named by their hash, to which the document refers. The document is
@@ -44,7 +63,8 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
     Args:
         folder: folder to write to; created if it does not exist.
         tensors: tensors by name.
-        document: all other fields of :data:`SCHEMA`, without version and hashes.
+        document: the fields of the schema.
+        schema: schema of the document.
 
     Raises:
         FileExistsError: the folder has a document of that name from another program.
@@ -52,9 +72,9 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
     """
     content = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()})
     sha256 = sha256_of(content)
-    document = {"schema": SCHEMA_VERSION, "sha256": sha256} | document
+    document = {"schema": schema.version, "sha256": sha256} | document
     try:
-        record(SCHEMA)(document, "")
+        schema.check(document)
     except ValueError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
     signed = json.dumps(document | {_OWN_HASH: hash_of_document(document)}, indent=2).encode()
@@ -76,15 +96,15 @@ def write_model(folder: Path, tensors: dict[str, Tensor], document: dict[str, An
             old.unlink(missing_ok=True)
 
 
-def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and document of a model, with verified hashes.
+def read_model(folder: Path, schema: Schema) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and document of a model, with verified hashes and a checked document.
 
     A reader starts again if a writer replaced the document meanwhile.
     """
     for _ in range(_TRIES):
         try:
             before = _identity(folder)
-            return _read_once(folder)
+            return _read_once(folder, schema)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
                 f"{folder} holds no model: {DOCUMENT} is missing; pass a folder that save wrote"
@@ -108,8 +128,8 @@ def _identity(folder: Path) -> tuple[int, int]:
     return found.st_ino, found.st_mtime_ns
 
 
-def _read_once(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    document = _read_document(folder)
+def _read_once(folder: Path, schema: Schema) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    document = _read_document(folder, schema)
     path = folder / _tensor_name(document["sha256"])
     try:
         content = read_file(path)
@@ -135,16 +155,17 @@ def _parse(folder: Path) -> tuple[dict[str, Any], Any]:
     return document, document.pop(_OWN_HASH)
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _read_document(folder: Path, schema: Schema) -> dict[str, Any]:
     document, own_hash = _parse(folder)
-    if document.get("schema") != SCHEMA_VERSION:
+    version = document.get("schema")
+    if type(version) is not type(schema.version) or version != schema.version:
         raise _UnreadableError(
-            f"the model in {folder} was written in schema {str(document.get('schema'))[:40]} but "
-            f"this version reads {SCHEMA_VERSION}; use the version of jlgcn that wrote it"
+            f"the model in {folder} was written in schema {str(version)[:40]} but this class "
+            f"reads {schema.version}; use the class, and the version of jlgcn, that wrote it"
         )
     if own_hash != hash_of_document(document):
         raise ValueError(f"{DOCUMENT} does not have its own hash")
-    record(SCHEMA)(document, "")
+    schema.check(document)
     if not _TENSOR_FILE.fullmatch(_tensor_name(document["sha256"])):
         raise ValueError("sha256 is not a hash")
     return document
@@ -167,6 +188,10 @@ def _old_tensor_file(folder: Path) -> Path | None:
             "another folder, or delete the file first"
         )
     return folder / name
+
+
+def _anything(value: Any, where: str) -> Any:  # noqa: ANN401
+    return value
 
 
 def _tensor_name(sha256: str) -> str:
