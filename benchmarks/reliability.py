@@ -34,8 +34,8 @@ from jlgcn.nn import JLGCN, GraphLearner
 from jlgcn.nn.learner import dense_bytes
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import normalize_rows
-from jlgcn.training import NodeData, RunOptions, TrainConfig, fit_nodes
-from jlgcn.training.node_data import both_directions
+from jlgcn.paper.node_data import NodeData, both_directions
+from jlgcn.training import RunOptions, TrainConfig, fit_nodes
 
 
 def small_problem(num_nodes: int = 200) -> NodeData:
@@ -108,15 +108,18 @@ def one_run(seed: int) -> str:
     """Train with deterministic=True and return the hash of the parameters."""
     warnings.simplefilter("ignore", UserWarning)
     data = small_problem()
-    config = TrainConfig(epochs=30, lr=0.02)
-
-    def make() -> JLGCN:
-        return JLGCN(6, 16, 2, rank=4)
-
-    _, result = fit_nodes(
-        make, data, config=config, seed=seed, options=RunOptions(deterministic=True)
-    )
-    return result.parameter_sha256
+    torch.manual_seed(seed)
+    return fit_nodes(
+        JLGCN(6, 16, 2, rank=4),
+        data.x,
+        data.y,
+        data.graph(),
+        train=data.train,
+        val=data.val,
+        test=data.test,
+        config=TrainConfig(epochs=30, lr=0.02),
+        options=RunOptions(deterministic=True),
+    ).parameter_sha256
 
 
 def determinism(runs: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jlgcn.io.files import data_root
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid
 from jlgcn.paper.corrupt import corrupt
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 
 #: Graphs whose classes are split by the seed, and where they are.
 _UNSPLIT = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -22,8 +21,9 @@ from jlgcn.ops import SparseFeatures, nearest_neighbors
 from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.paper.citation import normalize_rows
 from jlgcn.paper.experiment import Experiment, Fitted, Where
+from jlgcn.paper.node_data import NodeData
 from jlgcn.paper.records import config_hash
-from jlgcn.training import FitResult, NodeData, TrainConfig, fit_nodes
+from jlgcn.training import FitResult, TrainConfig, fit_nodes
 from jlgcn.training.environment import commit
 from jlgcn.training.loop import peak_bytes, state_hash
 
@@ -147,9 +147,8 @@ class ClaimExperiment(Experiment):
             x = normalize_rows(data.x)
             if float((x > 0).float().mean()) < _MAX_SPARSE_SHARE:
                 x = SparseFeatures.from_dense(x)
-        graph = data.graph()
-        if self.model == "knn-gcn":
-            graph = _neighborhood(data)
+        graph = data.graph() if self.model != "knn-gcn" else _neighborhood(data)
+        x, graph = x.to(where.device), graph.to(device=where.device)
         size_name, sizes = (
             ("num_layers", _DEPTHS) if self.model == "gcnii" else ("hidden_channels", _WIDTHS)
         )
@@ -158,13 +157,18 @@ class ClaimExperiment(Experiment):
         results: list[tuple[FitResult, Tensor]] = []
         for index, (rate, decay, size) in enumerate(trials[: self.num_trials], start=1):
             config = replace(self.train, lr=rate, weight_decay=decay)
-            model, result = fit_nodes(
-                _maker(self.model, x.shape[1], data.num_classes, size),
-                data,
-                x=x,
-                graph=graph,
+            torch.manual_seed(seed)
+            model = _network(self.model, x.shape[1], data.num_classes, size)
+            result = fit_nodes(
+                model,
+                x,
+                data.y,
+                graph,
+                train=data.train,
+                val=data.val,
+                test=data.test,
                 config=config,
-                seed=seed,
+                device=where.device,
                 options=replace(
                     where.options,
                     checkpoints=None if kept is None else kept / f"trial-{index}",
@@ -174,7 +178,7 @@ class ClaimExperiment(Experiment):
             chosen = {"lr": rate, "weight_decay": decay, size_name: size}
             result = replace(result, history=[], measured={"chosen": chosen})
             with torch.no_grad():
-                results.append((result, model(x, graph).argmax(-1)))
+                results.append((result, model(x, graph).argmax(-1).cpu()))
         best, predicted = max(results, key=lambda found: found[0].val_accuracy)
         return replace(best, seconds=sum(result.seconds for result, _ in results)), predicted
 
@@ -239,22 +243,22 @@ def _regress(data: NodeData) -> tuple[FitResult, Tensor]:
     return result, best[1]
 
 
-def _maker(model: str, in_channels: int, num_classes: int, size: int) -> Callable[[], nn.Module]:
-    """Return what makes a network of a width; of GCNII, of a depth."""
+def _network(model: str, in_channels: int, num_classes: int, size: int) -> nn.Module:
+    """Return a network of a width; of GCNII, of a depth."""
     from evaluation.rivals import APPNP, GCNII, MLP
     from jlgcn.paper.baselines import GAT, GCN
 
     match model:
         case "gcn" | "knn-gcn":
-            return lambda: GCN(in_channels, num_classes, size)
+            return GCN(in_channels, num_classes, size)
         case "gat":
-            return lambda: GAT(in_channels, num_classes, max(1, size // 8))
+            return GAT(in_channels, num_classes, max(1, size // 8))
         case "appnp":
-            return lambda: APPNP(in_channels, num_classes, size)
+            return APPNP(in_channels, num_classes, size)
         case "gcnii":
-            return lambda: GCNII(in_channels, num_classes, num_layers=size)
+            return GCNII(in_channels, num_classes, num_layers=size)
         case _:
-            return lambda: MLP(in_channels, num_classes, size)
+            return MLP(in_channels, num_classes, size)
 
 
 def _neighborhood(data: NodeData) -> SparseGraph:

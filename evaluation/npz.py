@@ -17,7 +17,7 @@ from torch import Tensor
 from jlgcn._files import sha256_of
 from jlgcn._memory import check_unpacked
 from jlgcn._validation import check_edge_index, check_finite
-from jlgcn.training.node_data import NodeData, both_directions
+from jlgcn.paper.node_data import NodeData, both_directions
 
 Arrays = Mapping[str, np.ndarray]
 

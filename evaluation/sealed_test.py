@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from jlgcn._files import locked, write_file
+from jlgcn.paper.node_data import NodeData
 from jlgcn.paper.records import read_lines, record
-from jlgcn.training import NodeData
 
 #: Every reading of the test nodes of a claim, and the freeze of the method that it was of.
 TEST_READS = "test_reads.jsonl"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from jlgcn._files import sha256_of
-from jlgcn.training.node_data import NodeData
+from jlgcn.paper.node_data import NodeData
 
 Table = Literal["wine", "cancer", "digits"]
 

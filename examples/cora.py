@@ -23,12 +23,17 @@ data = load_planetoid("cora", download=args.download)
 x = torch.nn.functional.normalize(data.x, p=1)  # rows sum to 1
 print(data)
 
-model, result = fit_nodes(
-    lambda: JLGCN(x.shape[1], 16, data.num_classes, rank=16, backend="exact"),
-    data,
-    x=x,
+torch.manual_seed(args.seed)
+model = JLGCN(x.shape[1], 16, data.num_classes, rank=16, backend="exact")
+result = fit_nodes(
+    model,
+    x,
+    data.y,
+    data.edge_index,
+    train=data.train,
+    val=data.val,
+    test=data.test,
     config=TrainConfig(epochs=args.epochs),
-    seed=args.seed,
     options=RunOptions(progress=True),
 )
 print(f"epoch {result.best_epoch}: validation {result.val_accuracy:.3f}, ", end="")

@@ -31,8 +31,8 @@ from jlgcn.estimator.validation import probabilities
 from jlgcn.graphs import gaussian_knn_graph
 from jlgcn.nn import JLGCN, PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
 from jlgcn.nn.learner import BACKENDS
-from jlgcn.training import TrainConfig, fit_nodes
-from tests.training.small import small_data
+from jlgcn.training import TrainConfig
+from tests.training.small import fit_data, small_data
 
 Letter = Literal["R", "W", "A"]
 ENTRIES = ("fit", "predict", "nn", "command line")
@@ -78,8 +78,7 @@ def solved(y: Tensor, train: Tensor) -> Tensor:
 
 def trained(**changes: Any) -> Tensor:  # noqa: ANN401
     data = replace(small_data(), **changes)
-    model = lambda: JLGCN(6, 8, 3, rank=2)  # noqa: E731
-    fit_nodes(model, data, config=TrainConfig(epochs=1), seed=0)
+    fit_data(JLGCN(6, 8, 3, rank=2), data, config=TrainConfig(epochs=1), seed=0)
     return data.x
 
 

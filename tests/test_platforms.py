@@ -97,10 +97,9 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
         AS_ON_WINDOWS,
         f"""
         from jlgcn.nn import JLGCN
-        from jlgcn.training import RunOptions, TrainConfig, fit_nodes
-        from tests.training.small import small_data
+        from jlgcn.training import RunOptions, TrainConfig
+        from tests.training.small import fit_data, small_data
 
-        data = small_data()
         folder = pathlib.Path({str(tmp_path)!r})
         calls = []
 
@@ -112,10 +111,11 @@ def test_training_with_checkpoints_runs_without_what_windows_lacks(tmp_path: Pat
 
 
         def train():
+            torch.manual_seed(0)
             model = JLGCN(6, 4, 2)
             model.register_forward_pre_hook(interrupt)
             config, options = TrainConfig(epochs=5), RunOptions(checkpoints=folder)
-            return fit_nodes(lambda: model, data, config=config, seed=0, options=options)[1]
+            return fit_data(model, small_data(), config=config, options=options)
 
 
         try:
@@ -157,13 +157,10 @@ def test_training_runs_without_torch_distributed() -> None:
         WITHOUT_DISTRIBUTED,
         """
         from jlgcn.nn import JLGCN
-        from jlgcn.training import TrainConfig, fit_nodes
-        from tests.training.small import small_data
+        from jlgcn.training import TrainConfig
+        from tests.training.small import fit_data, small_data
 
-        data = small_data()
-        config = TrainConfig(epochs=2)
-        model = lambda: JLGCN(6, 4, 2)
-        print(fit_nodes(model, data, config=config, seed=0)[1].best_epoch)
+        print(fit_data(JLGCN(6, 4, 2), small_data(), config=TrainConfig(epochs=2)).best_epoch)
         """,
     )
     assert printed.strip() in ("0", "1")

@@ -31,7 +31,7 @@ import torch
 from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
 from jlgcn.closed_form import ClosedFormOptions, fit_closed_form, heads
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 
 CLAIMS = (
     "tables/wine",

@@ -29,7 +29,7 @@ from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, fit_closed_form
 from jlgcn.ops import SparseFeatures
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 
 KINDS = {
     "given": (("given", "cora"), ("given", "citeseer"), ("edges25", "cora"), ("labels25", "cora")),

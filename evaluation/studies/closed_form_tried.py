@@ -31,7 +31,7 @@ from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
 from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, fit_closed_form
 from jlgcn.graphs import personalized_pagerank
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 
 CLAIMS = (
     ("given", "cora"),

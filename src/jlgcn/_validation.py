@@ -218,15 +218,8 @@ def check_not_negative(weight: Tensor, name: str) -> None:
         )
 
 
-def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train") -> None:
-    """Raise unless all given nodes are labelled, with class indices from 0.
-
-    Args:
-        y: class indices of all nodes, (N,), integers; -1 for unlabelled.
-        nodes: indices of the nodes whose labels are used.
-        num_nodes: N.
-        name: name of `nodes` in error messages.
-    """
+def check_classes(y: Tensor, num_nodes: int) -> None:
+    """Raise unless `y` has an integer for each node."""
     if y.shape != (num_nodes,):
         raise ValueError(
             f"y must have a class for each of {num_nodes} nodes, but its shape is "
@@ -237,15 +230,31 @@ def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train
             f"y must be of integers, but it is {y.dtype}, which may hide NaN; pass -1 for "
             "unlabelled nodes, and call y.long()"
         )
-    if nodes.numel() == 0:
-        raise ValueError(f"{name} must name nodes, but it is empty; name some of each class")
-    low, high = int(nodes.min()), int(nodes.max())
-    if low < 0 or high >= num_nodes:
+
+
+def check_nodes(nodes: Tensor, num_nodes: int, *, name: str) -> None:
+    """Raise unless all entries are indices of nodes."""
+    if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
         first = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
         raise ValueError(
             f"{name} must name nodes from 0 to {num_nodes - 1}, but entry {first} is "
             f"{int(nodes[first])}; number the nodes from 0"
         )
+
+
+def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train") -> None:
+    """Raise unless all given nodes are labelled, with class indices from 0.
+
+    Args:
+        y: class indices of all nodes, (N,), integers; -1 for unlabelled.
+        nodes: indices of the nodes whose labels are used.
+        num_nodes: N.
+        name: name of `nodes` in error messages.
+    """
+    check_classes(y, num_nodes)
+    if nodes.numel() == 0:
+        raise ValueError(f"{name} must name nodes, but it is empty; name some of each class")
+    check_nodes(nodes, num_nodes, name=name)
     if bool((y[nodes] < 0).any()):
         first = int(nodes[int((y[nodes] < 0).nonzero()[0])])
         raise ValueError(

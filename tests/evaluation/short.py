@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evaluation.claim_experiment import ClaimExperiment
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 from tests.training.small import small_data
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from evaluation.claim_data import SETTINGS, has_public_split, load_claim, load_sealed
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 from tests.real_data import DATA, needs_data
 
 TEN_SPLITS = ("actor", "squirrel_filtered")

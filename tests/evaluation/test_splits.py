@@ -7,7 +7,7 @@ import torch
 
 from evaluation.splits import random_split
 from evaluation.tables import load_table
-from jlgcn.training import NodeData
+from jlgcn.paper.node_data import NodeData
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jlgcn.distributed.collectives import process_group
 from jlgcn.distributed.launch import torchrun_group
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import FitResult, RunOptions, TrainConfig, fit_nodes
-from tests.training.small import small_data
+from jlgcn.training import FitResult, RunOptions, TrainConfig
+from tests.training.small import fit_data, small_data
 
 
 class Slow(JLGCN):
@@ -37,24 +37,16 @@ class Slow(JLGCN):
 
 
 def run(checkpoints: Path | None, epochs: int, pause: float) -> FitResult:
-    data = small_data(121)
-
-    def make() -> nn.Module:
-        # In double precision, and without dropout, of which each process draws its own.
-        model = Slow(6, 8, 2, rank=3, dropout=0.0, options="paper").double()
-        model.pause = pause
-        return model
-
-    _, result = fit_nodes(
-        make,
-        data,
-        x=data.x.double(),
-        graph=data.graph().to(dtype=torch.float64),
+    torch.manual_seed(3)
+    # In double precision, and without dropout, of which each process draws its own.
+    model = Slow(6, 8, 2, rank=3, dropout=0.0, options="paper").double()
+    model.pause = pause
+    return fit_data(
+        model,
+        small_data(121),
         config=TrainConfig(epochs=epochs, lr=0.02, glr_weight=1e-3, glr_probes=None),
-        seed=3,
         options=RunOptions(checkpoints=checkpoints, checkpoint_seconds=0),
     )
-    return result
 
 
 if __name__ == "__main__":

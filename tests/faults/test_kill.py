@@ -18,12 +18,12 @@ from torch import Tensor
 
 from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs, fit_nodes
+from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.figures import count, record
 from tests.faults.forks import forked, wait, wait_for
 from tests.nn.small_clouds import small_classifier
-from tests.training.small import small_clouds, small_data, train_small
+from tests.training.small import fit_data, small_clouds, small_data, train_small
 
 pytestmark = pytest.mark.nightly
 
@@ -167,15 +167,12 @@ class SlowInEpoch3(JLGCN):
 
 
 def train_slowly(folder: Path) -> None:
-    def make() -> JLGCN:
-        model = SlowInEpoch3(6, 8, 2, rank=3)
-        model.started = folder / "slow"
-        return model
-
-    data, config = small_data(), TrainConfig(epochs=NUM_EPOCHS["nodes"], lr=0.02, lr_step=20)
-    fit_nodes(
-        make, data, config=config, seed=0, options=RunOptions(checkpoints=folder / "checkpoints")
-    )
+    torch.manual_seed(0)
+    model = SlowInEpoch3(6, 8, 2, rank=3)
+    model.started = folder / "slow"
+    config = TrainConfig(epochs=NUM_EPOCHS["nodes"], lr=0.02, lr_step=20)
+    options = RunOptions(checkpoints=folder / "checkpoints")
+    fit_data(model, small_data(), config=config, options=options)
 
 
 def test_an_epoch_that_takes_too_long_is_left_and_does_not_count(tmp_path: Path) -> None:

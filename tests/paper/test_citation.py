@@ -9,8 +9,8 @@ import torch
 
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import SHA256, Planetoid, normalize_rows, subsample
+from jlgcn.paper.node_data import NodeData
 from jlgcn.paper.restricted_pickle import read_numbers
-from jlgcn.training import NodeData
 from tests.real_data import DATA, needs_data
 
 

@@ -16,9 +16,9 @@ from torch.autograd import gradcheck
 from jlgcn import DenseGraph, JLGCNClassifier, KernelGraph, SparseGraph, as_graph
 from jlgcn.nn import JLGCN, JLGCNConv
 from jlgcn.ops import kernel_matmul
-from jlgcn.training import RunOptions, TrainConfig, fit_nodes
+from jlgcn.training import RunOptions, TrainConfig
 from tests.brute import dirichlet
-from tests.training.small import small_data
+from tests.training.small import fit_data, small_data
 
 F64 = torch.float64
 EXAMPLES = int(os.environ.get("JLGCN_EXAMPLES", "25"))  # 1,000 at night
@@ -190,18 +190,10 @@ def test_the_same_seed_twice_is_the_same_to_the_bit(seed: int) -> None:
     data = small_data(40)
 
     def trained() -> str:
-        config = TrainConfig(epochs=3, lr=0.02)
-        make = lambda: JLGCN(6, 8, 2, rank=3)  # noqa: E731
-        x, graph = data.x, data.graph()
-        return fit_nodes(
-            make,
-            data,
-            x=x,
-            graph=graph,
-            config=config,
-            seed=seed,
-            options=RunOptions(deterministic=True),
-        )[1].parameter_sha256
+        torch.manual_seed(seed)
+        model, config = JLGCN(6, 8, 2, rank=3), TrainConfig(epochs=3, lr=0.02)
+        options = RunOptions(deterministic=True)
+        return fit_data(model, data, config=config, options=options).parameter_sha256
 
     assert trained() == trained()
 

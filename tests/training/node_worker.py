@@ -10,22 +10,22 @@ import torch.distributed as dist
 
 from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.nn.options import Preset
-from jlgcn.training import TrainConfig, fit_nodes
-from tests.training.small import small_data
+from jlgcn.training import TrainConfig
+from tests.training.small import fit_data, small_data
 
 
 def history(preset: Preset) -> list[float]:
     data = small_data(121)  # an odd number: parts differ in size
     # In double precision, and without dropout, of which each process draws its own.
-    _, result = fit_nodes(
-        lambda: JLGCN(6, 8, 2, rank=3, dropout=0.0, options=PRESETS[preset]).double(),
+    torch.manual_seed(3)
+    model = JLGCN(6, 8, 2, rank=3, dropout=0.0, options=PRESETS[preset]).double()
+    result = fit_data(
+        model,
         data,
-        x=data.x.double(),
-        graph=data.graph().to(dtype=torch.float64),
         config=TrainConfig(epochs=5, lr=0.02, glr_weight=1e-3, glr_probes=None),
-        seed=3,
         trace_test=True,
     )
+    model(data.x)  # on all nodes: the network of the caller is not sharded
     rows = [row[key] for row in result.history for key in ("loss", "val_loss", "test_accuracy")]
     return [*rows, result.test_accuracy]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from jlgcn.nn import JLGCN
-from jlgcn.training import CloudData, FitResult, NodeData, RunOptions, TrainConfig, fit_nodes
+from jlgcn.paper.node_data import NodeData, both_directions
+from jlgcn.training import CloudData, FitResult, RunOptions, TrainConfig, fit_nodes
 from jlgcn.training.cloud_data import unit_sphere
-from jlgcn.training.node_data import both_directions
 
 
 def small_data(num_nodes: int = 120) -> NodeData:
@@ -50,18 +52,25 @@ def small_clouds(count: int = 66) -> CloudData:
     )
 
 
+def fit_data(model: nn.Module, data: NodeData, **keywords: Any) -> FitResult:  # noqa: ANN401
+    """Train on the data, parts of which keywords may replace."""
+    parts: dict[str, Any] = {name: getattr(data, name) for name in ("x", "train", "val", "test")}
+    return fit_nodes(model, y=data.y, graph=data.graph(), **parts | keywords)
+
+
 def train_small(
     seed: int, epochs: int, checkpoints: Path | None = None, *, trace_test: bool = False
-) -> tuple[torch.nn.Module, FitResult]:
-    data = small_data()
-    return fit_nodes(
-        lambda: JLGCN(6, 8, 2, rank=3),
-        data,
+) -> tuple[JLGCN, FitResult]:
+    torch.manual_seed(seed)
+    model = JLGCN(6, 8, 2, rank=3)
+    result = fit_data(
+        model,
+        small_data(),
         config=TrainConfig(epochs=epochs, lr=0.02, lr_step=20),
-        seed=seed,
         trace_test=trace_test,
         options=RunOptions(checkpoints=checkpoints, checkpoint_seconds=0),
     )
+    return model, result
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from torch import nn
 
 from jlgcn.nn import JLGCN, PRESETS, GraphLevelJLGCN, JLGCNOptions
 from jlgcn.paper.baselines import GCN
-from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs, fit_nodes
+from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs
 from jlgcn.training.loop import Run, random_state
 from tests.devices import explicit_devices
-from tests.training.small import small_clouds, small_data
+from tests.training.small import fit_data, small_clouds, small_data
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "authors": lambda: JLGCN(6, 8, 2, rank=3, options=PRESETS["authors"]),
@@ -35,11 +35,11 @@ def test_training_on_nodes_names_the_device_of_every_tensor(model: str, tmp_path
     data = small_data()
     for _ in range(2):  # the second run resumes
         with explicit_devices():
-            fit_nodes(
-                MODELS[model],
+            torch.manual_seed(0)
+            fit_data(
+                MODELS[model](),
                 data,
                 config=TrainConfig(epochs=1, glr_probes=2),
-                seed=0,
                 options=RunOptions(checkpoints=tmp_path),
             )
 
@@ -72,24 +72,28 @@ def test_a_part_of_the_data_is_on_their_device() -> None:
 
 
 def test_the_network_is_moved_to_the_device_of_the_run() -> None:
-    options = RunOptions(device=torch.device("cpu", 0))
+    device = torch.device("cpu", 0)
     with mock.patch.object(nn.Module, "to", autospec=True, side_effect=nn.Module.to) as move:
-        fit_nodes(
-            MODELS["gcn"], small_data(), config=TrainConfig(epochs=1), seed=0, options=options
-        )
+        fit_data(MODELS["gcn"](), small_data(), config=TrainConfig(epochs=1), device=device)
         fit_graphs(
             small_network,
             small_clouds(),
             config=CloudTrainConfig(epochs=1, num_points=20),
             seed=0,
-            options=options,
+            device=device,
         )
-    assert [call.args[1] for call in move.mock_calls] == [options.device] * 2
+    assert [call.args[1] for call in move.mock_calls] == [device] * 2
 
 
 def _run() -> Run:
+    torch.manual_seed(0)
     model = nn.Linear(2, 1)
     return Run(model, torch.optim.Adam(model.parameters()))
+
+
+def _save(run: Run, folder: Path) -> None:
+    run.resume(folder, {})
+    run.snapshot().save(folder)
 
 
 def test_checkpoints_hold_the_random_state_of_the_device(
@@ -102,7 +106,7 @@ def test_checkpoints_hold_the_random_state_of_the_device(
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *args: restored.append(args))
     monkeypatch.setattr(Run, "device", device)
     assert torch.equal(random_state(device)["random/cuda"], state)
-    _run().snapshot().save(tmp_path)
+    _save(_run(), tmp_path)
     _run().resume(tmp_path, {})
     [(found, where)] = restored
     assert torch.equal(found, state)
@@ -112,22 +116,22 @@ def test_checkpoints_hold_the_random_state_of_the_device(
 def test_a_checkpoint_of_another_kind_of_device_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _run().snapshot().save(tmp_path)
+    _save(_run(), tmp_path)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda of: torch.zeros(16, dtype=torch.uint8))
     monkeypatch.setattr(Run, "device", torch.device("cuda"))
-    with pytest.raises(ValueError, match="random/cuda"):
+    with pytest.raises(ValueError, match="are of another run"):
         _run().resume(tmp_path, {})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_training_on_a_gpu_is_deterministic(tmp_path: Path) -> None:
     def train(folder: Path) -> str:
-        options = RunOptions(device="cuda", checkpoints=folder, deterministic=True)
+        options = RunOptions(checkpoints=folder, deterministic=True)
         config = TrainConfig(epochs=3)
-        _, result = fit_nodes(
-            MODELS["median"], small_data(), config=config, seed=0, options=options
-        )
-        return result.parameter_sha256
+        torch.manual_seed(0)
+        return fit_data(
+            MODELS["median"](), small_data(), config=config, device="cuda", options=options
+        ).parameter_sha256
 
     first = train(tmp_path / "a")
     assert train(tmp_path / "a") == first  # which resumes

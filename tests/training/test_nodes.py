@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -21,12 +22,12 @@ from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN
 from jlgcn.ops import SparseFeatures
 from jlgcn.paper.baselines import GCN
-from jlgcn.training import FitResult, TrainConfig, fit_nodes
+from jlgcn.training import FitResult, TrainConfig
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.loop import Best
 from tests.processes import run_processes
 from tests.training.node_worker import history
-from tests.training.small import small_data, train_small
+from tests.training.small import fit_data, small_data, train_small
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +62,7 @@ class Oracle(nn.Module):
 def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
     data = small_data()
     config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9)
-    return fit_nodes(lambda: Oracle(plan), data, config=config, seed=0, trace_test=trace_test)[1]
+    return fit_data(Oracle(plan), data, config=config, seed=0, trace_test=trace_test)
 
 
 def test_validation_selects_and_test_does_not() -> None:
@@ -90,26 +91,14 @@ def test_tracing_test_nodes_changes_nothing_else() -> None:
 def test_hidden_test_labels_change_nothing_but_their_accuracy() -> None:
     data, config = small_data(), TrainConfig(epochs=2)
     hidden, _ = seal(data)
-    found = [
-        fit_nodes(lambda: GCN(6, 2, 4), each, x=data.x, graph=data.graph(), config=config, seed=3)[
-            1
-        ]
-        for each in (data, hidden)
-    ]
+    start = GCN(6, 2, 4)
+    found = [fit_data(copy.deepcopy(start), each, config=config, seed=3) for each in (data, hidden)]
     assert found[0].test_accuracy > 0
     assert math.isnan(found[1].test_accuracy)
     assert found[1].parameter_sha256 == found[0].parameter_sha256
     assert found[1].history == found[0].history
     with pytest.raises(ValueError, match=r"0 or more at the nodes of test, but y\[40\] is -1"):
-        fit_nodes(
-            lambda: GCN(6, 2, 4),
-            hidden,
-            x=data.x,
-            graph=data.graph(),
-            config=config,
-            seed=3,
-            trace_test=True,
-        )
+        fit_data(start, hidden, config=config, trace_test=True)
 
 
 def test_equal_accuracy_is_decided_by_loss_then_by_time() -> None:
@@ -152,16 +141,15 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
 
     data, config = small_data(), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(FloatingPointError, match="in epoch 0; use a smaller lr or glr_weight"):
-        fit_nodes(Infinite, data, config=config, seed=0)
+        fit_data(Infinite(), data, config=config)
 
 
 def test_sparse_features_are_for_baselines() -> None:
     data = small_data()
     x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
     with pytest.raises(ValueError, match="needs features as a dense tensor, but x is sparse; pass"):
-        fit_nodes(lambda: JLGCN(x.shape[1], 4, 2), data, x=x, config=config, seed=0)
-    _, result = fit_nodes(lambda: GCN(x.shape[1], 2), data, x=x, config=config, seed=0)
-    assert result.best_epoch == 0
+        fit_data(JLGCN(x.shape[1], 4, 2), data, x=x, config=config)
+    assert fit_data(GCN(x.shape[1], 2), data, x=x, config=config).best_epoch == 0
 
 
 def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Path) -> None:

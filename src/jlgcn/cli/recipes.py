@@ -139,8 +139,9 @@ def recipe_commands(
             "root": data,
             "download": download,
             "resume": resume,
+            "device": device,
         }
-        quiet = RunOptions(device=device, checkpoint_seconds=checkpoint_seconds)
+        quiet = RunOptions(checkpoint_seconds=checkpoint_seconds)
         shown = replace(quiet, progress=True)
         # Seeds outside, variants inside: an interrupted command has as many seeds of each variant.
         wanted = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -50,3 +51,18 @@ def mean_over_processes(value: Tensor) -> Tensor:
         dist.all_reduce(value)
         value /= dist.get_world_size()
     return value
+
+
+def shared_seed(device: torch.device) -> int:
+    """Return the seed of the default generator of the first process, in all processes.
+
+    Example:
+        >>> _ = torch.manual_seed(3)
+        >>> shared_seed(torch.device("cpu"))
+        3
+    """
+    # Seeds have 64 bits without a sign.
+    seed = torch.tensor(torch.initial_seed() % 2**63, device=device)
+    if is_distributed():
+        dist.broadcast(seed, 0)
+    return int(seed)

@@ -105,6 +105,13 @@ class JLGCN(nn.Module):
                 f"num_learned must be between 1 and {num_layers}, the number of layers, but it is "
                 f"{num_learned}"
             )
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.num_layers = num_layers
+        self.rank = rank
+        self.backend: Backend = backend
+        self.num_neighbors = num_neighbors
         self.options = resolve_options(options)
         self.num_learned = num_layers if num_learned is None else num_learned
         self.dropout = dropout

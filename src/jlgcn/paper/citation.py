@@ -13,8 +13,8 @@ from torch import Tensor
 from jlgcn._files import sha256_of
 from jlgcn.io.download import download as fetch
 from jlgcn.io.files import data_root, read_verified
+from jlgcn.paper.node_data import NodeData, both_directions
 from jlgcn.paper.restricted_pickle import read_numbers
-from jlgcn.training.node_data import NodeData, both_directions
 
 Planetoid = Literal["cora", "citeseer", "pubmed"]
 

@@ -61,6 +61,7 @@ class CloudExperiment(Experiment):
             config=self.train,
             seed=seed,
             points_missing=POINTS_MISSING,
+            device=where.device,
             options=where.options,
         )
         # In a file of its own: the confusion matrix of every seed would make records hard to read.
@@ -72,7 +73,7 @@ class CloudExperiment(Experiment):
             chosen = clouds.test[:: max(1, len(clouds.test) // self.keep_clouds)]
             points = clouds.points[chosen[: self.keep_clouds], : self.train.num_points]
             titles = [names[int(label)] for label in clouds.y[chosen]]
-            points = points.to(where.options.device)
+            points = points.to(where.device)
             files["weights"] = point_weights(model, points, titles, self.num_neighbors)
         return Fitted(result, clouds.sha256, files)
 

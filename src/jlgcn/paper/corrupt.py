@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from jlgcn.training.node_data import NodeData
+from jlgcn.paper.node_data import NodeData
 
 
 def drop_edges(

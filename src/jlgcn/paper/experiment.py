@@ -32,11 +32,12 @@ class Where:
     Attributes:
         root (Path or None): folder of the data; None for the environment variable JLGCN_DATA.
         download (bool): download missing data files.
-        options (RunOptions): device, checkpoints, progress bar.
+        options (RunOptions): checkpoints, progress bar.
         out (Path or None): folder of runs, where accesses to test labels are counted; None forbids
             access.
         recipe (str): name of the recipe.
         variant (str): name of its variant.
+        device (str): device to train on.
     """
 
     root: Path | None = None
@@ -45,6 +46,7 @@ class Where:
     out: Path | None = None
     recipe: str = ""
     variant: str = ""
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def run_seed(
     data: Any = None,  # noqa: ANN401
     download: bool = False,
     resume: bool = False,
+    device: str = "cpu",
     options: RunOptions | None = None,
 ) -> dict[str, Any]:
     """Run one seed of an experiment and return its result, or the existing one if it is finished.
@@ -135,8 +138,9 @@ def run_seed(
         download (bool, default False): download missing data files.
         resume (bool, default False): resume an interrupted run from its checkpoint; False raises
             FileExistsError if there is one.
-        options (RunOptions or None, default None): device, checkpoint interval, progress bar;
-            folder and label are set here.
+        device (str, default "cpu"): device to train on.
+        options (RunOptions or None, default None): checkpoint interval, progress bar; folder and
+            label are set here.
 
     Cost: one training run.
     """
@@ -159,7 +163,7 @@ def run_seed(
         checkpoints=checkpoints,
         label=f"{recipe} {variant} seed {seed}",
     )
-    where = Where(root, download, options, out, recipe, variant)
+    where = Where(root, download, options, out, recipe, variant, device)
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}

@@ -15,7 +15,8 @@ from jlgcn.nn.options import MetricInit, Preset
 from jlgcn.paper.citation import Planetoid, load_planetoid, normalize_rows, subsample
 from jlgcn.paper.corrupt import corrupt
 from jlgcn.paper.experiment import Experiment, Fitted, Protocol, Where, round_digits
-from jlgcn.training import NodeData, TrainConfig, fit_nodes
+from jlgcn.paper.node_data import NodeData
+from jlgcn.training import TrainConfig, fit_nodes
 
 
 @dataclass(frozen=True)
@@ -76,19 +77,25 @@ class NodeExperiment(Experiment):
         """Train and evaluate on a citation network."""
         data = load(self, seed, where.root, download=where.download) if data is None else data
         x = normalize_rows(data.x)
-        model, result = fit_nodes(
-            lambda: make_model(self, x.shape[1], data.num_classes),
-            data,
-            x=x,
+        torch.manual_seed(seed)
+        model = make_model(self, x.shape[1], data.num_classes)
+        result = fit_nodes(
+            model,
+            x,
+            data.y,
+            data.graph(),
+            train=data.train,
+            val=data.val,
+            test=data.test,
             config=self.train,
-            seed=seed,
             trace_test=self.protocol == "authors",
+            device=where.device,
             options=where.options,
         )
         files = {}
         if self.keep_graphs > 0:
             assert isinstance(model, JLGCN)
-            device = where.options.device
+            device = where.device
             files["graphs"] = first_weights(model, x.to(device), data.to(device), self.keep_graphs)
         return Fitted(result, data.sha256, files)
 

@@ -3,14 +3,12 @@
 from jlgcn.training.cloud_data import CloudData
 from jlgcn.training.graphs import CloudTrainConfig, fit_graphs
 from jlgcn.training.loop import FitResult, RunOptions
-from jlgcn.training.node_data import NodeData
 from jlgcn.training.nodes import TrainConfig, fit_nodes
 
 __all__ = [
     "CloudData",
     "CloudTrainConfig",
     "FitResult",
-    "NodeData",
     "RunOptions",
     "TrainConfig",
     "fit_graphs",

@@ -66,6 +66,7 @@ def fit_graphs(
     config: CloudTrainConfig,
     seed: int,
     points_missing: Sequence[float] = (),
+    device: torch.device | str = "cpu",
     options: RunOptions | None = None,
 ) -> tuple[nn.Module, FitResult]:
     """Train a network for graph classification, and return it at the epoch validation selects.
@@ -82,7 +83,8 @@ def fit_graphs(
         seed (int): random seed.
         points_missing (sequence of float in [0, 1], default ()): fractions of points that are
             removed from the test clouds, after selection, to measure robustness.
-        options (RunOptions or None, default None): device, checkpoints, determinism, progress bar.
+        device (str or torch.device, default "cpu"): device of the data and the network.
+        options (RunOptions or None, default None): checkpoints, determinism, progress bar.
 
     Returns:
         The network with the selected parameters, and the result. Its `measured` has
@@ -93,7 +95,7 @@ def fit_graphs(
     the validation clouds.
     """
     options = RunOptions() if options is None else options
-    data = data.to(options.device)
+    data = data.to(device)
     check_shape(data.points.shape, "points")
     check_finite(data.points, "points")
     for name in ("train", "val"):
@@ -101,7 +103,7 @@ def fit_graphs(
     warn_of_absent_classes(data.y, data.train, data.num_classes)
     with deterministic_algorithms(options.deterministic):
         torch.manual_seed(seed)
-        model = make_model().to(options.device)
+        model = make_model().to(device)
         # Before processes take different parts of a batch, on the same clouds in each.
         points = _evaluation_points(data, data.train[: config.batch_size], config)
         calibrate_learners(model, lambda: model(points))

@@ -45,8 +45,6 @@ class RunOptions:
     """Execution of a training run; no option changes the learned parameters, up to rounding.
 
     Attributes:
-        device (str or torch.device, default "cpu"): device of the data, the network and the random
-            generators.
         checkpoints (Path or None, default None): folder for checkpoints. A run that finds one
             resumes from it, and ends with the same parameters, bit for bit, as if it had not been
             interrupted. Ctrl-C and SIGTERM finish the epoch and write one. None writes none.
@@ -58,11 +56,10 @@ class RunOptions:
         label (str, default ""): description of the progress bar.
 
     Example:
-        >>> RunOptions(progress=True).device
-        'cpu'
+        >>> RunOptions(progress=True).checkpoint_seconds
+        120.0
     """
 
-    device: torch.device | str = "cpu"
     checkpoints: Path | None = None
     checkpoint_seconds: float = 120.0
     deterministic: bool = False
@@ -90,7 +87,8 @@ class FitResult:
     Attributes:
         best_epoch (int): epoch selected by validation, from 0.
         val_accuracy (float): its validation accuracy.
-        test_accuracy (float): its test accuracy, evaluated once; nan without test labels.
+        test_accuracy (float): its test accuracy, evaluated once, after selection; nan without test
+            labels.
         seconds (float): wall time of all epochs, interruptions excluded.
         peak_bytes (int): peak resident memory of the process, without an accelerator's.
         parameter_sha256 (str): hash of the selected parameters.
@@ -196,16 +194,20 @@ class Run:
         return Snapshot(self.epoch, tensors, state, self.history)
 
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
-        """Resume from the newest checkpoint, if any; raise if another run wrote it."""
-        self.identity = identity
+        """Resume from the newest checkpoint, if any; raise if another run wrote it.
+
+        A run is the same if its identity, its initial parameters and its random state are.
+        """
+        self.identity = identity | {"start": state_hash(self.snapshot().tensors)}
         found = load_checkpoint(folder)
         if found is None:
             return
         tensors, state = found
-        if state.get("identity") != identity:
+        if state.get("identity") != self.identity:
             raise ValueError(
-                f"the checkpoints in {folder} are of another run (other configuration, seed or "
-                "data); choose another folder, or delete them to start again"
+                f"the checkpoints in {folder} are of another run (other configuration, data, "
+                "initial parameters or seed); to resume, create the network as that run did; to "
+                "start again, choose another folder, or delete them"
             )
         try:
             _STATE(state, "")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from jlgcn._validation import check_finite, check_labels, check_shape, warn_of_absent_classes
-from jlgcn.distributed.collectives import process_group, sum_over_processes
+from jlgcn._validation import check_labels, warn_of_absent_classes
+from jlgcn.distributed.collectives import (
+    is_distributed,
+    process_group,
+    shared_seed,
+    sum_over_processes,
+)
 from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.ops import SparseFeatures
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
+from jlgcn.training.inputs import NodeInputs, as_inputs
 from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
-from jlgcn.training.node_data import NodeData
 
 
 @dataclass(frozen=True)
@@ -54,82 +60,90 @@ class TrainConfig:
 
 
 def fit_nodes(
-    make_model: Callable[[], nn.Module],
-    data: NodeData,
+    model: nn.Module,
+    x: Any,  # noqa: ANN401
+    y: Any = None,  # noqa: ANN401
+    graph: Any = None,  # noqa: ANN401
     *,
-    config: TrainConfig,
-    seed: int,
-    x: Tensor | SparseFeatures | None = None,  # (N, in_channels)
-    graph: Graph | None = None,
+    train: Any = None,  # noqa: ANN401
+    val: Any = None,  # noqa: ANN401
+    test: Any = None,  # noqa: ANN401
+    config: TrainConfig | None = None,
+    seed: int | None = None,
     trace_test: bool = False,
+    device: torch.device | str | None = None,
     options: RunOptions | None = None,
-) -> tuple[nn.Module, FitResult]:
-    """Train a network for node classification, and return it at the epoch validation selects.
+) -> FitResult:
+    """Train a network for node classification in place, and select the epoch by validation.
 
-    Under `torchrun`, the rows of exact learned graphs are sharded over the processes
+    The network ends in evaluation mode, with the parameters of the epoch of highest validation
+    accuracy. Under `torchrun`, the rows of exact learned graphs are sharded over the processes
     (:func:`jlgcn.distributed.distribute`); all end with the parameters of a single process, up to
     rounding (and up to dropout, which each process draws for its own rows).
 
     Args:
-        make_model (callable): returns the network, called after the seed is set: a
-            :class:`jlgcn.nn.JLGCN`, or a module that maps features and a graph to logits.
-        data (NodeData): features, given graph, labels and split.
-        config (TrainConfig): optimisation hyperparameters.
-        seed (int): random seed.
-        x (Tensor, SparseFeatures or None, default None): features in place of `data.x`; sparse ones
-            for baselines only.
-        graph (Graph or None, default None): graph in place of the given one.
+        model (nn.Module): a :class:`jlgcn.nn.JLGCN`, or a module that maps features and a
+            :class:`jlgcn.Graph` to logits.
+        x (Tensor, array, SciPy sparse matrix, SparseFeatures or Data): features, (N, in_channels).
+            `Data` of PyTorch Geometric also brings `y`, its edges, and `train_mask`, `val_mask` and
+            `test_mask`; an argument that is given here replaces its attribute.
+        y (Tensor or array): class indices, (N,), from 0; -1 if unknown.
+        graph (any format of :func:`jlgcn.as_graph`, or None, default None): given graph; None for
+            no edges.
+        train (Tensor, array or None, default None): training nodes, as indices or a mask; None for
+            all nodes with a label that are neither in `val` nor in `test`.
+        val (Tensor or array): validation nodes, which select the epoch.
+        test (Tensor, array or None, default None): test nodes, evaluated once, after selection.
+        config (TrainConfig or None, default None): hyperparameters; None for their defaults.
+        seed (int or None, default None): seed of dropout and probes, by `torch.manual_seed`; None
+            continues PyTorch's generators. The network exists before: seed its creation, too.
         trace_test (bool, default False): evaluate the test nodes after every epoch, as the paper's
             authors do. The best test epoch is reported separately; selection never uses it.
-        options (RunOptions or None, default None): device, checkpoints, determinism, progress bar.
-
-    Returns:
-        The network with the selected parameters, and the result.
+        device (str, torch.device or None, default None): move network and data there; None trains
+            where the network is.
+        options (RunOptions or None, default None): checkpoints, determinism, progress bar.
 
     Cost: per epoch, a forward and backward pass and a forward pass for validation.
 
     Example:
-        >>> data = NodeData("path", torch.eye(3), torch.tensor([0, 0, 1]),
-        ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([0, 2]),
-        ...     torch.tensor([1]), torch.tensor([1]), sha256="")
-        >>> config = TrainConfig(epochs=2)
-        >>> model, result = fit_nodes(lambda: JLGCN(3, 4, 2), data, config=config, seed=0)
-        >>> len(result.history)
-        2
+        >>> x, y, edges = torch.eye(4), torch.tensor([0, 1, 0, -1]), torch.tensor([[0, 2], [2, 0]])
+        >>> model = JLGCN(4, 8, 2)
+        >>> result = fit_nodes(model, x, y, edges, val=[2], config=TrainConfig(epochs=3))
+        >>> model(x, edges).logits.argmax(-1).shape, len(result.history)
+        (torch.Size([4]), 3)
     """
+    config = TrainConfig() if config is None else config
     options = RunOptions() if options is None else options
-    data = data.to(options.device)
-    x = data.x if x is None else x.to(options.device)
-    graph = data.graph() if graph is None else graph.to(device=options.device)
-    check_shape(x.shape, "x")
-    check_finite(x if isinstance(x, Tensor) else x.value)
-    for name in ("train", "val"):
-        check_labels(data.y, getattr(data, name), data.num_nodes, name=name)
+    model = _as_module(model) if device is None else _as_module(model).to(device)
+    inputs = as_inputs(x, y, graph, train=train, val=val, test=test, like=next(model.parameters()))
     if trace_test:
-        check_labels(data.y, data.test, data.num_nodes, name="test")
-    warn_of_absent_classes(data.y, data.train, data.num_classes)
-    with deterministic_algorithms(options.deterministic):
-        torch.manual_seed(seed)
-        model = make_model().to(options.device)
-        if isinstance(model, JLGCN) and not isinstance(x, Tensor):
-            raise ValueError(
-                "JLGCN needs features as a dense tensor, but x is sparse; pass "
-                "torch.from_numpy(x.to_scipy().toarray())"
-            )
-        optimizer = torch.optim.Adam(
-            model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
+    _check_outputs(model, inputs.num_classes)
+    warn_of_absent_classes(inputs.y, inputs.train, inputs.num_classes)
+    if isinstance(model, JLGCN) and not isinstance(inputs.x, Tensor):
+        raise ValueError(
+            "JLGCN needs features as a dense tensor, but x is sparse; pass "
+            "torch.from_numpy(x.to_scipy().toarray())"
         )
-        run = Run(model, optimizer)
+    # Several processes train a copy, since sharding adds hooks to it.
+    network = copy.deepcopy(model) if is_distributed() else model
+    with deterministic_algorithms(options.deterministic):
+        if seed is not None:
+            torch.manual_seed(seed)
+        seed = shared_seed(inputs.y.device)
+        optimizer = torch.optim.Adam(
+            network.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        run = Run(network, optimizer)
         if options.checkpoints is not None:
             identity = {
                 "config": asdict(config),
                 "trace_test": trace_test,
-                "seed": seed,
-                "data": data.sha256,
+                "data": inputs.sha256(),
             }
             run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
-        part = _Part.of(model, data, x, graph, seed)
-        _calibrate(model, part)
+        part = _Part.of(network, inputs, seed)
+        _calibrate(network, part)
         run_epochs(
             run,
             config.epochs,
@@ -137,12 +151,30 @@ def fit_nodes(
             lambda: _validate(run, part, trace_test),
             options=options,
         )
-        model.load_state_dict(run.best_state)
-        _, test_logits = _evaluate(model, part)
-        best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
-        is_hidden = not bool((data.y[data.test] >= 0).any())
-        accuracy = math.nan if is_hidden else part.accuracy(test_logits, part.test)
-        return model, run.result(accuracy, best_test_accuracy=best_test)
+        network.load_state_dict(run.best_state)
+        _, test_logits = _evaluate(network, part)
+    model.load_state_dict(run.best_state)
+    model.eval()
+    best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
+    accuracy = part.accuracy(test_logits, part.test) if inputs.has_test_labels else math.nan
+    return run.result(accuracy, best_test_accuracy=best_test)
+
+
+def _as_module(model: Any) -> nn.Module:  # noqa: ANN401
+    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
+        raise TypeError(
+            "model must be a torch.nn.Module with parameters, which is trained in place, but it is "
+            f"a {type(model).__name__}; pass for example JLGCN(in_channels, 16, out_channels)"
+        )
+    return model
+
+
+def _check_outputs(model: nn.Module, num_classes: int) -> None:
+    if isinstance(model, JLGCN) and num_classes > model.out_channels:
+        raise ValueError(
+            f"y has classes from 0 to {num_classes - 1}, but the network has {model.out_channels} "
+            f"outputs; make it with out_channels={num_classes}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,28 +205,27 @@ class _Part:
     def of(
         cls,
         model: nn.Module,
-        data: NodeData,
-        x: Tensor | SparseFeatures,
-        graph: Graph,
+        inputs: NodeInputs,
         seed: int,
     ) -> _Part:
         """Return the shard of this process; with several, distribute the network."""
-        nodes = {name: getattr(data, name) for name in ("train", "val", "test")}
+        nodes = {name: getattr(inputs, name) for name in ("train", "val", "test")}
         counts = {name: len(index) for name, index in nodes.items()}
         if process_group()[1] == 1:
-            return cls(x, graph, data.y, **nodes, counts=counts)
+            return cls(inputs.x, inputs.graph, inputs.y, **nodes, counts=counts)
         from jlgcn.distributed import ShardedSparseGraph, distribute
 
-        assert isinstance(graph, SparseGraph)
-        assert isinstance(x, Tensor)  # sparse features are for baselines, which are not distributed
-        shards = distribute(model, data.num_nodes)
+        assert isinstance(inputs.graph, SparseGraph)
+        # Sparse features are for baselines, which are not distributed.
+        assert isinstance(inputs.x, Tensor)
+        shards = distribute(model, inputs.num_nodes)
         own = shards.own
         nodes = {
             name: index[(index >= own.start) & (index < own.stop)] - own.start
             for name, index in nodes.items()
         }
-        given = ShardedSparseGraph.from_graph(graph, shards)
-        return cls(x[own], given, data.y[own], **nodes, counts=counts, seed=seed)
+        given = ShardedSparseGraph.from_graph(inputs.graph, shards)
+        return cls(inputs.x[own], given, inputs.y[own], **nodes, counts=counts, seed=seed)
 
     def draw(self, epoch: int) -> torch.Generator | None:
         """Seed an epoch, and return the generator of its Hutchinson probes.
@@ -206,8 +237,10 @@ class _Part:
         if self.seed is None:
             return None
         rank, num_processes = process_group()
-        torch.manual_seed((self.seed * 1_000_003 + epoch) * num_processes + rank)
-        return torch.Generator(self.y.device).manual_seed(self.seed * 1_000_003 + epoch)
+        own = (self.seed * 1_000_003 + epoch) * num_processes + rank
+        torch.manual_seed(own % 2**63)
+        shared = (self.seed * 1_000_003 + epoch) % 2**63
+        return torch.Generator(self.y.device).manual_seed(shared)
 
     def mean(self, terms: Tensor, name: str) -> Tensor:
         """Return the contribution of this process to the mean over all processes."""
