@@ -71,12 +71,13 @@ def maybe(check: Check) -> Check:
     return lambda value, where: None if value is None else check(value, where)
 
 
-def list_of(check: Check, max_length: int) -> Check:
-    """Accept a list whose entries another check accepts."""
+def list_of(check: Check, max_length: int, *, min_length: int = 0) -> Check:
+    """Accept a list of limited length whose entries another check accepts."""
 
     def check_all(value: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(value, list) or len(value) > max_length:
-            raise _wrong(where, f"a list of at most {max_length:,} entries", value)
+        if not isinstance(value, list) or not min_length <= len(value) <= max_length:
+            least = f"{min_length:,} to" if min_length else "at most"
+            raise _wrong(where, f"a list of {least} {max_length:,} entries", value)
         for index, entry in enumerate(value):
             check(entry, f"{where}[{index}]")
         return value

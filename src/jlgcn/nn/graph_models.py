@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,17 @@ from torch.nn.functional import leaky_relu
 
 from jlgcn._devices import is_check_due
 from jlgcn._memory import check_memory
+from jlgcn._schema import Check, list_of, maybe, real, whole, word
 from jlgcn._validation import as_input, check_edge_index, check_finite
 from jlgcn.graphs import DenseGraph, Graph, as_graph
 from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.health import warn_together
-from jlgcn.nn.learner import Backend, GraphLearner
+from jlgcn.nn.learner import BACKENDS, Backend, GraphLearner
 from jlgcn.nn.losses import network_regularizer
-from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+from jlgcn.nn.options import OPTIONS_CHECK, JLGCNOptions, Preset, resolve_options
+from jlgcn.nn.persistence import MAX_CHANNELS, MAX_LAYERS, SavedModule
 
 Pooling = Literal["max", "mean"]
 
@@ -43,7 +45,7 @@ class GraphLevelOutput(NamedTuple):
     graphs: list[Graph]
 
 
-class GraphLevelJLGCN(nn.Module):
+class GraphLevelJLGCN(SavedModule):
     r"""Graph convolutional network with jointly learned graphs, for graph classification.
 
     Sections 4.2 and 5.2 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
@@ -80,6 +82,20 @@ class GraphLevelJLGCN(nn.Module):
         torch.Size([4, 10])
     """
 
+    _ARGUMENTS: ClassVar[dict[str, Check]] = {
+        "in_channels": whole(1, MAX_CHANNELS),
+        "out_channels": whole(1, MAX_CHANNELS),
+        "hidden_channels": list_of(whole(1, MAX_CHANNELS), MAX_LAYERS, min_length=1),
+        "head_channels": list_of(whole(1, MAX_CHANNELS), MAX_LAYERS),
+        "rank": maybe(whole(1, MAX_CHANNELS)),
+        "num_learned": whole(0, MAX_LAYERS),
+        "pooling": word(*get_args(Pooling)),
+        "dropout": real(0, 1),
+        "negative_slope": real(-1e300, 1e300),
+        "options": OPTIONS_CHECK,
+        "backend": word(*BACKENDS),
+    }
+
     def __init__(
         self,
         in_channels: int,
@@ -102,6 +118,13 @@ class GraphLevelJLGCN(nn.Module):
                 f"num_learned must be between 0 and {num_layers}, the number of layers, but it is "
                 f"{num_learned}"
             )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.hidden_channels = tuple(hidden_channels)
+        self.head_channels = tuple(head_channels)
+        self.rank = rank
+        self.dropout = dropout
+        self.backend: Backend = backend
         self.options = resolve_options(options)
         self.num_learned = num_layers if num_learned is None else num_learned
         self.pooling: Pooling = pooling

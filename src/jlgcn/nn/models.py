@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jlgcn._schema import Check, maybe, real, whole, word
 from jlgcn._validation import as_input
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
 from jlgcn.nn.health import warn_together
-from jlgcn.nn.learner import Backend, GraphLearner
+from jlgcn.nn.learner import BACKENDS, Backend, GraphLearner
 from jlgcn.nn.losses import network_regularizer
-from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
+from jlgcn.nn.options import OPTIONS_CHECK, JLGCNOptions, Preset, resolve_options
+from jlgcn.nn.persistence import MAX_CHANNELS, MAX_LAYERS, SavedModule
 from jlgcn.ops.dropout import dropout
 
 
@@ -37,7 +39,7 @@ class JLGCNOutput(NamedTuple):
     graphs: list[Graph]
 
 
-class JLGCN(nn.Module):
+class JLGCN(SavedModule):
     r"""Graph convolutional network with jointly learned graphs, for node classification.
 
     Section 5 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
@@ -78,6 +80,21 @@ class JLGCN(nn.Module):
         >>> out.logits.shape, len(out.graphs)
         (torch.Size([5, 3]), 2)
     """
+
+    _ARGUMENTS: ClassVar[dict[str, Check]] = {
+        "in_channels": whole(1, MAX_CHANNELS),
+        "hidden_channels": whole(1, MAX_CHANNELS),
+        "out_channels": whole(1, MAX_CHANNELS),
+        "num_layers": whole(1, MAX_LAYERS),
+        "rank": maybe(whole(1, MAX_CHANNELS)),
+        "num_learned": whole(1, MAX_LAYERS),
+        "dropout": real(0, 1),
+        "input_dropout": real(0, 1),
+        "negative_slope": real(-1e300, 1e300),
+        "options": OPTIONS_CHECK,
+        "backend": word(*BACKENDS),
+        "num_neighbors": whole(1, MAX_CHANNELS),
+    }
 
     def __init__(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jlgcn._schema import Check, flag, real, record, word
+
 MetricInit = Literal["median", "random", "identity"]
 METRIC_INITS: tuple[MetricInit, ...] = ("median", "random", "identity")
 
@@ -53,6 +55,20 @@ class JLGCNOptions:
     glr_normalized: bool = True
     glr_on: Literal["input", "layer"] = "input"
 
+
+#: Types and ranges of the options in a saved network.
+OPTIONS_CHECK: Check = record(
+    {
+        "normalize_learned": flag,
+        "min_degree": real(0, 1e300),
+        "graph_after_dropout": flag,
+        "bias": flag,
+        "metric_init": word(*METRIC_INITS),
+        "median_distance": real(0, 1e300, above=True),
+        "glr_normalized": flag,
+        "glr_on": word("input", "layer"),
+    }
+)
 
 Preset = Literal["paper", "authors"]
 
