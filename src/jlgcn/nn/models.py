@@ -79,6 +79,14 @@ class JLGCN(SavedModule):
         >>> out = model(torch.randn(5, 8), torch.tensor([[0, 1], [1, 0]]))
         >>> out.logits.shape, len(out.graphs)
         (torch.Size([5, 3]), 2)
+
+    Nodes that come after training stand behind the old ones (:func:`jlgcn.graphs.attach`); here new
+    node 0 has an edge to old node 3, new node 1 has none:
+
+        >>> from jlgcn.graphs import attach
+        >>> graph = attach(as_graph(None, 5), 2, torch.tensor([[0], [3]]))
+        >>> model(torch.randn(5 + 2, 8), graph).logits[5:].shape
+        torch.Size([2, 3])
     """
 
     _ARGUMENTS: ClassVar[dict[str, Check]] = {
