@@ -1,10 +1,11 @@
-"""Models and checkpoints that somebody changed and signed again, so that every hash is right.
+"""Models, networks and checkpoints, changed and signed again, so that every hash is right.
 
 python -m tests.fuzz.signed --minutes 20 --json results/reliability/fuzz_signed.json
 
 The readers of :mod:`tests.fuzz.readers` rarely get past a hash. Here the document is changed as
 JSON, the tensors as bytes or as tensors, and both get the hashes that belong to them. What is read
-is used: predictions, explanations and suggestions of a model, the next epoch of a checkpoint. A
+is used: predictions, explanations and suggestions of a model, logits of a
+network, the next epoch of a checkpoint. A
 ValueError or OSError refuses; anything else is a crash, and so are probabilities that are NaN.
 """
 
@@ -30,6 +31,7 @@ import torch
 
 from jlgcn import JLGCNClassifier
 from jlgcn._files import hash_of_document, sha256_of
+from jlgcn.nn import JLGCN
 from jlgcn.training.checkpoint import load_checkpoint
 from jlgcn.training.environment import versions
 from tests.faults.hostile import signed
@@ -59,6 +61,10 @@ def corpus(kind: str, folder: Path) -> list[Input]:
     if kind == "model":
         files = [path.read_bytes().partition(b"\n----\n") for path in CORPUS.glob("*.model")]
         return [(json.loads(document), tensors) for document, _, tensors in files]
+    if kind == "network":
+        JLGCN(3, 4, 2, rank=2).save(folder)
+        (tensor_file,) = folder.glob("*.safetensors")
+        return [(json.loads((folder / "model.json").read_text()), tensor_file.read_bytes())]
     train_small(0, 3, folder)
     (state,) = folder.glob("step-00000002/state.json")
     return [(json.loads(state.read_text()), (state.parent / "tensors.safetensors").read_bytes())]
@@ -163,6 +169,16 @@ def use_model(folder: Path, document: dict[str, Any], content: bytes) -> None:
             assert np.isfinite(found).all(), "probabilities of new rows are NaN"
 
 
+def use_network(folder: Path, document: dict[str, Any], content: bytes) -> None:
+    """Read a signed network and compute logits."""
+    document["sha256"] = sha256_of(content)
+    (folder / "model.json").write_text(signed(document))
+    (folder / f"model-{document['sha256'][:16]}.safetensors").write_bytes(content)
+    model = JLGCN.load(folder)
+    x = torch.eye(20, 3)
+    assert model.calibrate(x)(x).logits.shape == (20, model.out_channels)
+
+
 def use_checkpoint(folder: Path, document: dict[str, Any], content: bytes) -> None:
     """Read a signed checkpoint and train another epoch from it."""
     document.pop("sha256", None)
@@ -183,6 +199,7 @@ def use_checkpoint(folder: Path, document: dict[str, Any], content: bytes) -> No
 
 USES: dict[str, Callable[[Path, dict[str, Any], bytes], None]] = {
     "model": use_model,
+    "network": use_network,
     "checkpoint": use_checkpoint,
 }
 

@@ -215,7 +215,11 @@ class _Part:
             return cls(inputs.x, inputs.graph, inputs.y, **nodes, counts=counts)
         from jlgcn.distributed import ShardedSparseGraph, distribute
 
-        assert isinstance(inputs.graph, SparseGraph)
+        if not isinstance(inputs.graph, SparseGraph):
+            raise ValueError(
+                "several processes need a sparse given graph, but it is a "
+                f"{type(inputs.graph).__name__}; pass an edge_index"
+            )
         # Sparse features are for baselines, which are not distributed.
         assert isinstance(inputs.x, Tensor)
         shards = distribute(model, inputs.num_nodes)
