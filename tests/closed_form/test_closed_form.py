@@ -18,10 +18,10 @@ from jlgcn.closed_form import (
     heads,
 )
 from jlgcn.closed_form.active import select_queries
-from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.model import ClosedFormLayer
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
-from jlgcn.closed_form.options import Inputs, SelectedOptions
+from jlgcn.closed_form.options import Inputs
+from jlgcn.graphs.candidates import Candidates
 from jlgcn.ops import SparseFeatures
 from tests.brute import F64, largest_difference
 from tests.real_data import DATA, needs_data
@@ -75,10 +75,9 @@ def test_given_edges_are_added_and_lose_weight_with_distance() -> None:
     candidates = Candidates.find(x, 20, graph)
     metric = torch.randn(6, 3)
     for decay in (0.0, 0.5):
-        options: SelectedOptions = ClosedFormOptions(
-            n_neighbors=5, learned_degree=2.0, given_decay=decay
+        learned, scale, total = candidates.join(
+            metric, num_neighbors=5, learned_degree=2.0, given_decay=decay
         )
-        learned, scale, total = candidates.join(metric, options)
         assert float(learned.weight.sum()) * scale / len(x) == pytest.approx(2.0, rel=1e-5)
         difference = x.unsqueeze(1) - x
         distance = difference.square().sum(-1) / candidates.unit

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from jlgcn._memory import check_memory
 from jlgcn._validation import check_finite, check_labels, check_real, check_shape
-from jlgcn.closed_form.candidates import Candidates, Features
 from jlgcn.closed_form.layer import Problem
 from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.selection import select_options
 from jlgcn.graphs import SparseGraph
+from jlgcn.graphs.candidates import Candidates, Features
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.svd import principal_directions
 

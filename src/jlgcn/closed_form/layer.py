@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.heads import fit_ridge
 from jlgcn.closed_form.inputs import classifier_inputs
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph, personalized_pagerank
+from jlgcn.graphs.candidates import Candidates
+from jlgcn.ops.metric import regress_metric, variance_scale
 
 # Columns that are diffused at a time. So few columns of all nodes stay in the processor's cache:
 # all at once take more than twice as long, and three times the memory.
 _DIFFUSED_COLUMNS = 64
-
-# Ridge penalty of the metric, as a share of the mean variance of the features.
-_METRIC_RIDGE = 0.1
 
 
 class Diffused(NamedTuple):
@@ -82,7 +80,13 @@ class Problem:
         order = None
         if options.control == "shuffled graph":
             order = torch.randperm(self.features.shape[0], device=self.features.device)
-        joined = self.candidates.join(metric, options, order)
+        joined = self.candidates.join(
+            metric,
+            num_neighbors=options.n_neighbors,
+            learned_degree=options.learned_degree,
+            given_decay=options.given_decay,
+            order=order,
+        )
         graph = joined.total.normalized()
         diffused = [
             personalized_pagerank(
@@ -127,19 +131,10 @@ class Problem:
             # Matched by variance: a learned metric lies along the directions in which features
             # vary most, so a random one of the same norm would add a fraction of its variance.
             z = (self.candidates.x @ metric).double()
-            return metric * _variance_scale(z, options.metric_weight).to(metric.dtype)
+            return metric * variance_scale(z, options.metric_weight).to(metric.dtype)
         probability = logits.softmax(-1)
         labels = functional.one_hot(self.y[self.train], self.num_classes)
         probability[self.train] = labels.to(probability.dtype)
-        moment = (self.features.mT @ self.features).double()
-        moment.diagonal().add_(_METRIC_RIDGE * moment.diagonal().mean().clamp(min=1e-30))
-        centred = (probability - probability.mean(0)).double()
-        solved: Tensor = torch.linalg.solve(moment, self.features.mT.double() @ centred)
-        solved = solved * _variance_scale(self.features.double() @ solved, options.metric_weight)
-        return self.projection @ solved.to(self.projection.dtype)
-
-
-def _variance_scale(z: Tensor, variance: float) -> Tensor:  # ()
-    """Return the factor that gives projected features z, (N, rank), a total variance."""
-    found = (z - z.mean(0)).square().sum(-1).mean().clamp(min=1e-30)
-    return (variance / found).sqrt()
+        return self.projection @ regress_metric(
+            self.features, probability, options.metric_weight
+        ).to(self.projection.dtype)

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from jlgcn.closed_form.active import select_queries
-from jlgcn.closed_form.candidates import Candidates, Features
 from jlgcn.closed_form.explain import NodeExplanation, attribute_scores, edge_weights
 from jlgcn.closed_form.inputs import classifier_inputs, length_of, num_blocks, unit_rows
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph
+from jlgcn.graphs.candidates import Candidates, Features
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
 
 
@@ -120,7 +120,12 @@ class ClosedFormModel:
         """
         metric = self.layers[-1].metric
         row, col, weight = self.candidates.attach(
-            x, metric, self.options, self.learned_scale, edges
+            x,
+            metric,
+            self.learned_scale,
+            edges,
+            num_neighbors=self.options.n_neighbors,
+            given_decay=self.options.given_decay,
         )
         degree = weight.new_ones(x.shape[0]).index_add(0, row, weight)
         weight = weight * degree[row].rsqrt() * self.graph.degree()[col].rsqrt()

@@ -14,13 +14,13 @@ from jlgcn._saved import Schema
 from jlgcn._schema import flag, list_of, maybe, real, record, text, word
 from jlgcn._validation import check_finite
 from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions
-from jlgcn.closed_form.candidates import Candidates
 from jlgcn.closed_form.inputs import num_blocks
 from jlgcn.closed_form.model import ClosedFormLayer
 from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.closed_form.options import CHECKS, SELECTED, SelectedOptions
 from jlgcn.closed_form.scaling import KINDS
 from jlgcn.graphs import SparseGraph
+from jlgcn.graphs.candidates import Candidates
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.csr import symmetric_pattern
 

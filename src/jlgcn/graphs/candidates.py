@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jlgcn.closed_form.options import SelectedOptions
-from jlgcn.graphs import SparseGraph
+from jlgcn.graphs.sparse import SparseGraph
 from jlgcn.ops import SparseFeatures, nearest_neighbors
 from jlgcn.ops.csr import Pattern, symmetric_pattern
 from jlgcn.ops.sparse_matrix import pair_distances
@@ -74,18 +73,26 @@ class Candidates:
         return cls(x, unit, index, distance / unit, given, given_distance)
 
     def join(
-        self, metric: Tensor, options: SelectedOptions, order: Tensor | None = None
+        self,
+        metric: Tensor,  # (in_channels, rank)
+        *,
+        num_neighbors: int,
+        learned_degree: float,
+        given_decay: float = 0.0,
+        order: Tensor | None = None,  # (N,), int64
     ) -> JoinedGraph:
         """Return the learned graph under a metric, and its sum with the given one.
 
         Args:
-            metric: R, (in_channels, rank).
-            options: n_neighbors, learned_degree and given_decay.
-            order: permutation of the nodes of the learned graph, (N,); None for none.
+            metric: R.
+            num_neighbors: nearest candidates of a node that are joined to it.
+            learned_degree: mean weighted degree of the learned graph in the sum.
+            given_decay: ρ in the weight exp(-ρ·d²) of a given edge.
+            order: permutation of the nodes of the learned graph; None for none.
         """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
-        row, col, weight = _top_k(self.index, self._learned_distance(z), options.n_neighbors)
+        row, col, weight = _top_k(self.index, self._learned_distance(z), num_neighbors)
         if order is not None:
             row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
@@ -93,10 +100,10 @@ class Candidates:
         entries[pattern.find(row, col)] = weight
         entries = torch.maximum(entries, entries[pattern.reverse])
         total = float(entries.sum())
-        scale = options.learned_degree * num_nodes / total if total > 0 else 1.0
+        scale = learned_degree * num_nodes / total if total > 0 else 1.0
         parts = [(pattern, scale * entries)]
         if self.given is not None:
-            parts.append((self.given.pattern, self._given_weight(z, options.given_decay)))
+            parts.append((self.given.pattern, self._given_weight(z, given_decay)))
         learned = SparseGraph.from_pattern(pattern, entries)
         return JoinedGraph(learned, scale, _sum_with_loops(parts, num_nodes))
 
@@ -104,23 +111,25 @@ class Candidates:
         self,
         x: Features,  # (M, in_channels)
         metric: Tensor,
-        options: SelectedOptions,
         scale: float,
         edges: tuple[Tensor, Tensor] | None,  # (2, E), int64, and (E,)
+        *,
+        num_neighbors: int,
+        given_decay: float = 0.0,
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
         """Return new node, fitted node and weight of every edge that attaches new nodes."""
         index, distance = _nearest(x, self.x, self.index.shape[1], is_same=False)
         new, old = x @ metric, self.x @ metric
         added = pair_distances(new, _row_numbers(index), index.flatten().clamp(min=0), old)
         distance = distance / self.unit + added.view(index.shape)
-        row, col, weight = _top_k(index, distance, options.n_neighbors)
+        row, col, weight = _top_k(index, distance, num_neighbors)
         weight = scale * weight
         if edges is not None:
             (first, second), given = edges
             known = pair_distances(x, first, second, self.x) / self.unit
             known = known + pair_distances(new, first, second, old)
             row, col = torch.cat([row, first]), torch.cat([col, second])
-            given = given.to(weight.dtype) * (-options.given_decay * known).exp()
+            given = given.to(weight.dtype) * (-given_decay * known).exp()
             weight = torch.cat([weight, given])
         return row, col, weight
 
