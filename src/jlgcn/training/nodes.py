@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,7 +104,10 @@ def fit_nodes(
             where the network is.
         options (RunOptions or None, default None): checkpoints, determinism, progress bar.
 
-    Cost: per epoch, a forward and backward pass and a forward pass for validation.
+    Cost: per epoch, a forward and backward pass and a forward pass for validation. kNN graphs keep
+    their neighbour candidates over epochs, for validation too (`min_recall` of
+    :class:`jlgcn.nn.JLGCN`); test nodes are evaluated with neighbours that are searched for the
+    selected parameters, as the returned network does.
 
     Example:
         >>> x, y, edges = torch.eye(4), torch.tensor([0, 1, 0, -1]), torch.tensor([[0, 2], [2, 0]])
@@ -120,11 +124,6 @@ def fit_nodes(
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
     _check_outputs(model, inputs.num_classes)
     warn_of_absent_classes(inputs.y, inputs.train, inputs.num_classes)
-    if isinstance(model, JLGCN) and not isinstance(inputs.x, Tensor):
-        raise ValueError(
-            "JLGCN needs features as a dense tensor, but x is sparse; pass "
-            "torch.from_numpy(x.to_scipy().toarray())"
-        )
     # Several processes train a copy, since sharding adds hooks to it.
     network = copy.deepcopy(model) if is_distributed() else model
     with deterministic_algorithms(options.deterministic):
@@ -134,6 +133,8 @@ def fit_nodes(
         optimizer = torch.optim.Adam(
             network.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
+        if isinstance(network, JLGCN):
+            network.neighbors.forget()  # of an earlier run
         run = Run(network, optimizer)
         if options.checkpoints is not None:
             identity = {
@@ -152,6 +153,8 @@ def fit_nodes(
             options=options,
         )
         network.load_state_dict(run.best_state)
+        if isinstance(network, JLGCN):
+            network.neighbors.forget()
         _, test_logits = _evaluate(network, part)
     model.load_state_dict(run.best_state)
     model.eval()
@@ -220,8 +223,11 @@ class _Part:
                 "several processes need a sparse given graph, but it is a "
                 f"{type(inputs.graph).__name__}; pass an edge_index"
             )
-        # Sparse features are for baselines, which are not distributed.
-        assert isinstance(inputs.x, Tensor)
+        if not isinstance(inputs.x, Tensor):
+            raise ValueError(
+                "several processes need dense features, whose rows they share, but x is sparse; "
+                "train in one process, or pass torch.from_numpy(x.toarray())"
+            )
         shards = distribute(model, inputs.num_nodes)
         own = shards.own
         nodes = {
@@ -260,8 +266,7 @@ class _Part:
 def _calibrate(model: nn.Module, part: _Part) -> None:
     """Calibrate median metrics under the dropout mask of the first epoch."""
     if isinstance(model, JLGCN) and not all(learner.is_calibrated for learner in model.learners):
-        assert isinstance(part.x, Tensor)
-        with torch.random.fork_rng(devices=[part.x.device] if part.x.is_cuda else []):
+        with torch.random.fork_rng(devices=[part.x.device] if part.x.device.type == "cuda" else []):
             part.draw(0)
             model.calibrate(part.x, part.graph)
 
@@ -271,11 +276,11 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = config.rate(run.epoch)
     generator = part.draw(run.epoch)
-    logits, output = _logits(run.model, part, part.train)
+    probes = config.glr_probes if config.glr_weight > 0 else None
+    logits, output = _logits(run.model, part, part.train, probes, generator)
     loss = part.mean(cross_entropy(logits, part.y[part.train], reduction="none"), "train")
     if config.glr_weight > 0 and output is not None:
         assert isinstance(run.model, JLGCN)
-        assert isinstance(part.x, Tensor)
         glr = run.model.regularizer(output, part.x, probes=config.glr_probes, generator=generator)
         loss = loss + config.glr_weight * glr
     run.optimizer.zero_grad()
@@ -285,8 +290,13 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
 
 
 def _validate(run: Run, part: _Part, trace_test: bool) -> dict[str, float]:
-    """Return the validation metrics of an epoch."""
-    logits, test_logits = _evaluate(run.model, part)
+    """Return the validation metrics of an epoch, on the neighbours that training keeps."""
+    model = run.model
+    context: AbstractContextManager[None] = nullcontext()
+    if isinstance(model, JLGCN) and model.min_recall is not None:
+        context = model.neighbors.using("kept")
+    with context:
+        logits, test_logits = _evaluate(model, part)
     loss = part.mean(cross_entropy(logits, part.y[part.val], reduction="none"), "val")
     row = {
         "val_accuracy": part.accuracy(logits, part.val),
@@ -309,10 +319,16 @@ def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
     return logits[: len(part.val)], logits[len(part.val) :]
 
 
-def _logits(model: nn.Module, part: _Part, nodes: Tensor) -> tuple[Tensor, JLGCNOutput | None]:
+def _logits(
+    model: nn.Module,
+    part: _Part,
+    nodes: Tensor,
+    probes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, JLGCNOutput | None]:
     """Return the logits of some nodes, and the output of a JLGCN, which computes these only."""
     if isinstance(model, JLGCN):
-        output: JLGCNOutput = model(part.x, part.graph, nodes)
+        output: JLGCNOutput = model(part.x, part.graph, nodes, probes=probes, generator=generator)
         return output.logits, output
     logits: Tensor = model(part.x, part.graph)
     return logits[nodes], None
