@@ -56,7 +56,7 @@ class KeptNeighbors:
         self._found: Tensor | None = None  # (N, k)
         self._reached = 1.0  # recall right after the search
         self._pattern: Pattern | None = None
-        self._given: SparseGraph | None = None
+        self._given: Pattern | None = None
 
     def graph(
         self,
@@ -104,16 +104,17 @@ class KeptNeighbors:
 
     def _join(self, found: Tensor, given: SparseGraph | None) -> Pattern:
         """Return the symmetric pattern of neighbours, given edges and self-loops."""
-        if self._pattern is None or not _has_same_edges(given, self._given):
+        edges = None if given is None else given.pattern
+        if self._pattern is None or not _is_same(edges, self._given):
             loops = torch.arange(found.shape[0], device=found.device)
             row, col = loops.repeat_interleave(found.shape[1]), found.flatten()
             is_found = col >= 0
             rows, cols = [row[is_found], loops], [col[is_found], loops]
-            if given is not None:
-                rows.append(given.pattern.row)
-                cols.append(given.pattern.col)
+            if edges is not None:
+                rows.append(edges.row)
+                cols.append(edges.col)
             self._pattern = symmetric_pattern(torch.cat(rows), torch.cat(cols), found.shape[0])
-        self._given = given
+        self._given = edges
         return self._pattern
 
     def state(self) -> dict[str, Tensor]:
@@ -319,11 +320,10 @@ def _nearest_weights(
     return weight.new_zeros(len(rows)).index_add(0, sample, weight)
 
 
-def _has_same_edges(one: SparseGraph | None, other: SparseGraph | None) -> bool:
+def _is_same(one: Pattern | None, other: Pattern | None) -> bool:
     if one is other or one is None or other is None:
         return one is other
-    a, b = one.pattern, other.pattern
-    return a is b or (torch.equal(a.crow, b.crow) and torch.equal(a.col, b.col))
+    return torch.equal(one.crow, other.crow) and torch.equal(one.col, other.col)
 
 
 def _sample(x: Tensor | SparseFeatures) -> Tensor:
