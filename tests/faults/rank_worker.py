@@ -11,13 +11,12 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from jlgcn.distributed.collectives import process_group
 from jlgcn.distributed.launch import torchrun_group
-from jlgcn.graphs import Graph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.training import FitResult, RunOptions, TrainConfig
 from tests.training.small import fit_data, small_data
@@ -28,12 +27,10 @@ class Slow(JLGCN):
 
     pause = 0.0
 
-    def forward(
-        self, x: Tensor, graph: Graph | None = None, nodes: Tensor | None = None
-    ) -> JLGCNOutput:
+    def forward(self, *args: Any, **keywords: Any) -> JLGCNOutput:  # noqa: ANN401
         if self.training:
             time.sleep(self.pause)
-        return super().forward(x, graph, nodes)
+        return super().forward(*args, **keywords)
 
 
 def run(checkpoints: Path | None, epochs: int, pause: float) -> FitResult:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from jlgcn import _validation
-from jlgcn.nn import JLGCN, GraphLearner, GraphLevelJLGCN, graph_models, learner
+from jlgcn.nn import JLGCN, GraphLearner, GraphLevelJLGCN, features, graph_models
 from jlgcn.nn.learner import Backend
 from tests.devices import explicit_devices, no_synchronization
 
@@ -88,8 +88,8 @@ def test_a_batch_of_graphs_reads_no_value_between_checks(
     num_learned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = GraphLevelJLGCN(3, 2, (8,), (4,), num_learned=num_learned), torch.randn(4, 20, 3)
-    monkeypatch.setattr(learner, "check_projection", lambda z, x: None)
-    monkeypatch.setattr(learner, "_is_far_away", lambda z: True)
+    monkeypatch.setattr(features, "check_projection", lambda z, x: None)
+    monkeypatch.setattr(features, "_is_far_away", lambda z: True)
     monkeypatch.setattr(graph_models, "is_check_due", lambda *_: False)
     for conv in model.learners:
         conv.health.has_warned = True

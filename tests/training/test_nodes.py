@@ -10,19 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from evaluation.sealed_test import seal
 from jlgcn.graphs import Graph
-from jlgcn.nn import JLGCN
+from jlgcn.nn import JLGCN, JLGCNOptions
 from jlgcn.ops import SparseFeatures
 from jlgcn.paper.baselines import GCN
-from jlgcn.training import FitResult, TrainConfig
+from jlgcn.paper.node_data import NodeData
+from jlgcn.training import FitResult, RunOptions, TrainConfig
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.loop import Best
 from tests.processes import run_processes
@@ -144,12 +147,84 @@ def test_a_loss_that_is_not_finite_says_what_to_do() -> None:
         fit_data(Infinite(), data, config=config)
 
 
-def test_sparse_features_are_for_baselines() -> None:
+def bag_of_words() -> NodeData:
+    data = small_data()
+    words = data.x.repeat(1, 5) * (torch.rand(120, 30, generator=torch.manual_seed(0)) < 0.2)
+    return replace(data, x=words)
+
+
+@pytest.mark.parametrize("backend", ["exact", "knn"])
+def test_sparse_features_train_like_dense_ones(backend: Any) -> None:  # noqa: ANN401
+    data, config = bag_of_words(), TrainConfig(epochs=3, lr=0.02, glr_probes=4)
+    histories = []
+    for x in (data.x, SparseFeatures.from_dense(data.x), csr_array(data.x.numpy())):
+        torch.manual_seed(0)
+        options = JLGCNOptions(metric_init="median")
+        model = JLGCN(30, 4, 2, rank=3, backend=backend, num_neighbors=4, options=options)
+        found = fit_data(model, data, x=x, config=config, seed=1)
+        histories.append([row["loss"] for row in found.history])
+    assert histories[1] == histories[2] == pytest.approx(histories[0], rel=1e-4)
+
+
+def test_sparse_features_train_baselines() -> None:
     data = small_data()
     x, config = SparseFeatures.from_dense(data.x), TrainConfig(epochs=1, glr_weight=0)
-    with pytest.raises(ValueError, match="needs features as a dense tensor, but x is sparse; pass"):
-        fit_data(JLGCN(x.shape[1], 4, 2), data, x=x, config=config)
     assert fit_data(GCN(x.shape[1], 2), data, x=x, config=config).best_epoch == 0
+
+
+def train_knn(epochs: int, checkpoints: Path | None = None) -> tuple[JLGCN, FitResult]:
+    torch.manual_seed(0)
+    options = JLGCNOptions(metric_init="median")
+    model = JLGCN(6, 8, 2, rank=3, backend="knn", num_neighbors=4, options=options)
+    result = fit_data(
+        model,
+        small_data(),
+        config=TrainConfig(epochs=epochs, lr=0.05, glr_probes=4),
+        options=RunOptions(checkpoints=checkpoints, checkpoint_seconds=0),
+    )
+    return model, result
+
+
+@pytest.mark.parametrize("first", [1, 2, 5, 8])
+def test_kept_neighbours_resume_to_the_bit(first: int, tmp_path: Path) -> None:
+    whole = train_knn(12)[1]
+    train_knn(first, tmp_path)
+    change_epochs(tmp_path, 12)
+    resumed = train_knn(12, tmp_path)[1]
+    assert resumed.history == whole.history
+    assert resumed.parameter_sha256 == whole.parameter_sha256
+    assert train_knn(12)[1].history == whole.history
+
+
+def change_epochs(folder: Path, epochs: int) -> None:
+    """Let a checkpoint be one of a longer run, as if this one had been interrupted."""
+    found = load_checkpoint(folder)
+    assert found is not None
+    tensors, state = found
+    state["identity"]["config"]["epochs"] = epochs
+    shutil.rmtree(folder)
+    save_checkpoint(folder, state["epoch"], tensors, state)
+
+
+def test_kept_neighbours_of_a_checkpoint_are_validated(tmp_path: Path) -> None:
+    train_knn(2, tmp_path)
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    tensors, state = found
+    shutil.rmtree(tmp_path)
+    bad = tensors | {"neighbors/0/found": torch.full((120, 4), 120)}
+    save_checkpoint(tmp_path, 2, bad, state)
+    with pytest.raises(ValueError, match=r"not one of this network.*must be nodes"):
+        train_knn(2, tmp_path)
+
+
+def test_the_returned_network_searches_for_itself(tmp_path: Path) -> None:
+    model, result = train_knn(6)
+    assert model.neighbors.num_searches == 0
+    data = small_data()
+    predicted = model(data.x, data.graph()).logits.argmax(-1)
+    accuracy = (predicted == data.y)[data.test].double().mean()
+    assert float(accuracy) == result.test_accuracy
 
 
 def test_a_checkpoint_that_was_changed_and_signed_again_is_refused(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ class Candidates:
         learned = SparseGraph.from_pattern(pattern, entries)
         return JoinedGraph(learned, scale, _sum_with_loops(parts, num_nodes))
 
+    def select(self, metric: Tensor, num_neighbors: int) -> Pattern:
+        """Return the symmetric pattern of each node's nearest candidates under a metric R."""
+        row, col, _ = _top_k(self.index, self._learned_distance(self.x @ metric), num_neighbors)
+        return symmetric_pattern(row, col, self.index.shape[0])
+
     def attach(
         self,
         x: Features,  # (M, in_channels)

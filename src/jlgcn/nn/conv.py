@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from jlgcn._validation import as_input
 from jlgcn.graphs import Graph, as_graph
+from jlgcn.nn.features import Features, as_features, product
 from jlgcn.nn.learner import Backend, GraphLearner
 from jlgcn.nn.options import JLGCNOptions, Preset, resolve_options
 
 #: With `concat`, initial scale of the weights of A f - f relative to the weights of f.
 CONTRAST = 5.0
+
+
+class Convolved(NamedTuple):
+    r"""Result of :meth:`JLGCNConv.convolve`.
+
+    Attributes:
+        out: new features, (\*batch, N or M, out_channels).
+        graph: the graph they were convolved with.
+        degree: its degrees, (\*batch, N); None with `nodes`.
+        carried: its product with the columns to carry, (\*batch, N, C), if there are any.
+    """
+
+    out: Tensor
+    graph: Graph
+    degree: Tensor | None
+    carried: Tensor | None
 
 
 class JLGCNConv(nn.Module):
@@ -48,7 +64,8 @@ class JLGCNConv(nn.Module):
         num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN.
 
     Shapes:
-        - x: (\*batch, N, in_channels) to (\*batch, N, out_channels)
+        - x: (\*batch, N, in_channels) to (\*batch, N, out_channels); a single matrix may be
+          :class:`jlgcn.ops.SparseFeatures`
         - graph: any format of :func:`jlgcn.as_graph`, (\*batch, N, N); None for no edges
 
     Cost: one degree of the learned graph, and one product with it and with each graph of earlier
@@ -112,7 +129,7 @@ class JLGCNConv(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> tuple[Tensor, Graph]:  # (*batch, N, out_channels)
@@ -126,14 +143,14 @@ class JLGCNConv(nn.Module):
         Returns:
             New features, and the normalised graph they were convolved with.
         """
-        x = as_input(x, self.lin.weight, self.in_channels)
+        x = as_features(x, self.lin.weight, self.in_channels)
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
-        out, total, _ = self.convolve(x, given, self.learn(x, given, valid))
+        out, total, *_ = self.convolve(x, given, self.learn(x, given, valid))
         return out, total
 
     def learn(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Graph,
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Graph | None:
@@ -142,12 +159,13 @@ class JLGCNConv(nn.Module):
 
     def convolve(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Graph,
         learned: Graph | None,
         graph_degree: Tensor | None = None,  # (*batch, N)
         nodes: Tensor | None = None,  # (M,), int64
-    ) -> tuple[Tensor, Graph, Tensor | None]:  # (*batch, N or M, out_channels), …, (*batch, N)
+        carry: Tensor | None = None,  # (*batch, N, C)
+    ) -> Convolved:
         """Add a learned graph to `graph`, normalise, convolve.
 
         Args:
@@ -156,29 +174,47 @@ class JLGCNConv(nn.Module):
             learned: graph to add; None to convolve with `graph` unchanged.
             graph_degree: degrees of `graph`, if known.
             nodes: compute the new features of these nodes only, for a last layer.
+            carry: more columns to multiply with the graph in the same product.
 
         Returns:
             New features, the graph they were convolved with, and its degrees. The product yields
-            the degrees with one more column, which saves the next layer a pass over all pairs; with
-            `nodes` they are None.
+            the degrees with one more column, which saves the next layer a pass over all pairs.
         """
         total = graph if learned is None else self._join(graph, learned, graph_degree)
         # A (F W) = (A F) W: the order with fewer columns in the product with the graph.
         own_weight, weight = self.lin.weight.split(
             [self.lin.in_features - self.in_channels, self.in_channels], dim=1
         )
-        narrows = self.out_channels <= self.in_channels
-        columns = linear(x, weight) if narrows else x
+        narrows = self.out_channels <= self.in_channels or not isinstance(x, Tensor)
+        columns = product(x, weight) if narrows else x
+        assert isinstance(columns, Tensor)
         total_degree: Tensor | None = None
-        if nodes is None:
-            product = total.matmul(torch.cat([columns, torch.ones_like(columns[..., :1])], -1))
-            out, total_degree = product[..., :-1], product[..., -1]
-        else:
+        carried: Tensor | None = None
+        if nodes is not None and carry is None:
             out = total.matmul(columns, nodes)
+        else:
+            more = [] if carry is None else [carry]
+            more += [torch.ones_like(columns[..., :1])] if nodes is None else []
+            smoothed = total.matmul(torch.cat([columns, *more], -1))
+            width = columns.shape[-1]
+            out = smoothed[..., :width]
+            if carry is not None:
+                carried = smoothed[..., width : width + carry.shape[-1]]
+            if nodes is None:
+                total_degree = smoothed[..., -1]
+            else:
+                out = out.index_select(-2, nodes)
         out = out if narrows else linear(out, weight)
         if self.concat:
-            out = out + linear(x if nodes is None else x.index_select(-2, nodes), own_weight)
-        return out if self.bias is None else out + self.bias, total, total_degree
+            if nodes is None:
+                own = product(x, own_weight)
+            elif isinstance(x, Tensor):
+                own = linear(x.index_select(-2, nodes), own_weight)
+            else:
+                own = product(x, own_weight).index_select(-2, nodes)
+            out = out + own
+        out = out if self.bias is None else out + self.bias
+        return Convolved(out, total, total_degree, carried)
 
     def _join(self, graph: Graph, learned: Graph, graph_degree: Tensor | None) -> Graph:
         min_degree = self.options.min_degree

@@ -221,7 +221,7 @@ class GraphLevelJLGCN(SavedModule):
             assert isinstance(conv, JLGCNConv)
             features.append(x)
             learned = conv.learn(x, current, valid)
-            x, current, degree = conv.convolve(x, current, learned, degree)
+            x, current, degree, _ = conv.convolve(x, current, learned, degree)
             graphs.append(current)
             if learned is not None:
                 learned_graphs.append(learned)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from jlgcn._memory import available_bytes, check_memory
-from jlgcn._validation import as_input, check_projection
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
+from jlgcn.nn.features import Features, as_features, product, project
 from jlgcn.nn.health import GraphHealth, sampled_distances
+from jlgcn.nn.neighbors import KeptNeighbors
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
@@ -61,7 +62,8 @@ class GraphLearner(nn.Module):
             smaller one gives a denser graph.
 
     Shapes:
-        - x: (\*batch, N, in_channels); batches need an exact backend.
+        - x: (\*batch, N, in_channels); batches need an exact backend. A single matrix may be
+          :class:`jlgcn.ops.SparseFeatures`.
         - returns a graph of shape (\*batch, N, N).
 
     Cost: N·in_channels·rank FLOP for the projection; products with the graph cost what
@@ -111,6 +113,8 @@ class GraphLearner(nn.Module):
         self.register_buffer("is_scaled", self.metric.weight.new_ones((), dtype=torch.bool))
         self._has_chosen = False
         self.health = GraphHealth()
+        #: Neighbour candidates, which a network may keep over training steps.
+        self.neighbors = KeptNeighbors()
         #: All-gather of features, if processes share the rows; None in a single process.
         self.gather_rows: Callable[[Tensor], Tensor] | None = None
         self.reset_parameters()
@@ -128,7 +132,7 @@ class GraphLearner(nn.Module):
     @torch.no_grad()
     def calibrate(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Self:
         """Scale the metric of ``metric_init="median"`` to features.
@@ -149,10 +153,10 @@ class GraphLearner(nn.Module):
         """
         if self.is_calibrated:
             return self
-        x = as_input(x, self.metric.weight, self.in_channels)
-        if self.gather_rows is not None:
+        x = as_features(x, self.metric.weight, self.in_channels)
+        if self.gather_rows is not None and isinstance(x, Tensor):
             x = self.gather_rows(x.detach())
-        rows = self.metric(x).reshape(-1, x.shape[-2], self.rank)[0]
+        rows = product(x, self.metric.weight).reshape(-1, x.shape[-2], self.rank)[0]
         if valid is not None:
             rows = rows[valid.reshape(-1, x.shape[-2])[0]]
         distance = sampled_distances(rows)
@@ -165,7 +169,7 @@ class GraphLearner(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Graph | None = None,
         valid: Tensor | None = None,  # (*batch, N), bool
     ) -> Graph:
@@ -184,7 +188,8 @@ class GraphLearner(nn.Module):
             base = self._graph(z[: -graph.num_new], None if given is None else given.base)
             return attach_points(base, z, graph, self.num_neighbors)
         learned = self._graph(z, graph, valid)
-        if valid is None and not torch.compiler.is_compiling():
+        is_step = self.neighbors.mode != "checked"
+        if valid is None and is_step and not torch.compiler.is_compiling():
             self.health.look(z, learned)
         return learned
 
@@ -205,13 +210,14 @@ class GraphLearner(nn.Module):
                 'a padded batch needs an exact graph, but backend is "knn"; set backend="exact" or '
                 '"dense"'
             )
-        return gaussian_knn_graph(
-            z, self.num_neighbors, graph if isinstance(graph, SparseGraph) else None
-        )
+        given = graph if isinstance(graph, SparseGraph) else None
+        if self.neighbors.mode == "fresh" or torch.compiler.is_compiling():
+            return gaussian_knn_graph(z, self.num_neighbors, given)
+        return self.neighbors.graph(z, self.num_neighbors, given)
 
     def edges(
         self,
-        x: Tensor,  # (N, in_channels)
+        x: Features,  # (N, in_channels)
         edge_index: Tensor | None = None,  # (2, E)
         batch: Tensor | None = None,  # (N,)
     ) -> tuple[Tensor, Tensor]:  # (2, E'), (E',)
@@ -249,26 +255,20 @@ class GraphLearner(nn.Module):
 
     def project(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
     ) -> Tensor:  # (*batch, N, rank)
         """Project features to z = Rᵀf, whose Euclidean distances are the learned ones.
 
-        Features far from the origin are centred first, so that distances do not cancel. On an
-        accelerator they are always centred: the test would synchronise with the device.
+        Features far from the origin are centred first, so that distances do not cancel.
         """
-        x = as_input(x, self.metric.weight, self.in_channels)
+        x = as_features(x, self.metric.weight, self.in_channels)
         if not self.is_calibrated:
             raise RuntimeError(
                 'metric_init="median" scales the metric to features, but calibrate was not called; '
                 'call calibrate(x) before the first forward, or set metric_init="random"'
             )
         may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
-        always_centres = may_centre and not x.is_cpu
-        z: Tensor = self.metric(x - x.mean(-2, keepdim=True) if always_centres else x)
-        check_projection(z, x)
-        if may_centre and not always_centres and _is_far_away(z):
-            z = self.metric(x - x.mean(-2, keepdim=True))
-        return z
+        return project(x, self.metric.weight, may_centre=may_centre)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
@@ -334,24 +334,29 @@ class GraphLearner(nn.Module):
         """
         return mean_contributions(x, self.metric.weight.T)
 
-    def _choose_backend(self, z: Tensor) -> Backend:
+    def chosen_backend(self, shape: Sequence[int], device: torch.device) -> Backend:
+        r"""Return the backend for points of this shape, (\*batch, N, rank)."""
         if self.backend != "auto":
             return self.backend
-        num_nodes, device = z.shape[-2], z.device
+        num_nodes = shape[-2]
+        if len(shape) > 2:
+            return "dense" if num_nodes <= MAX_DENSE_NODES else "exact"
         limit = MAX_EXACT_NODES.get(device.type, MAX_EXACT_NODES["cpu"])
-        chosen: Backend = "exact" if num_nodes <= limit else "knn"
-        if z.dim() > 2:
-            chosen = "dense" if num_nodes <= MAX_DENSE_NODES else "exact"
+        return "exact" if num_nodes <= limit else "knn"
+
+    def _choose_backend(self, z: Tensor) -> Backend:
+        chosen = self.chosen_backend(z.shape, z.device)
         # Once, for it reads what memory is left; and before anything is allocated.
-        if not self._has_chosen and not torch.compiler.is_compiling():
+        is_first = not self._has_chosen and not torch.compiler.is_compiling()
+        if self.backend == "auto" and is_first:
             if chosen == "knn":
                 self._check_room(z)
             self._has_chosen = True
             logger.info(
                 'backend="auto" learns the %s graph of %d nodes on %s; set backend to choose',
                 chosen,
-                num_nodes,
-                device.type,
+                z.shape[-2],
+                z.device.type,
             )
         return chosen
 
@@ -388,11 +393,3 @@ def dense_bytes(shape: Sequence[int], itemsize: int) -> int:
     """
     # Distances and weights, and the gradient of each.
     return 4 * math.prod(shape) * shape[-1] * itemsize
-
-
-@torch.no_grad()
-def _is_far_away(z: Tensor) -> bool:
-    """Whether the mean of the points is more than 100 times their standard deviation."""
-    mean = z.mean(-2)
-    spread = (z - mean.unsqueeze(-2)).square().sum(-1).mean(-1)
-    return bool((mean.square().sum(-1) > 1e4 * spread).any()) and z.shape[-2] > 1

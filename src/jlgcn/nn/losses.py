@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from jlgcn.graphs import Graph
+from jlgcn.nn.features import Features
 from jlgcn.nn.options import JLGCNOptions
 
 
 def laplacian_regularizer(
     graph: Graph,
-    f: Tensor,  # (*batch, N, C)
+    f: Features,  # (*batch, N, C)
     *,
     normalized: bool,
     probes: int | None = None,
@@ -25,7 +28,7 @@ def laplacian_regularizer(
 
     Args:
         graph (Graph): the graph A, (\*batch, N, N).
-        f (Tensor): the features F, (\*batch, N, C).
+        f (Tensor or SparseFeatures): the features F, (\*batch, N, C). Sparse ones need probes.
         normalized (bool): False for the combinatorial Laplacian D - A, for a learned kernel (text
             of the paper); True for I - A, for a normalised graph (code of its authors).
         probes (int ≥ 1 or None, default None): Hutchinson's trace estimator with this many
@@ -49,20 +52,50 @@ def laplacian_regularizer(
         tensor(9.)
     """
     if probes is not None and probes < f.shape[-1]:
-        # Of all vectors with independent entries of unit variance, Rademacher has least variance.
-        signs = torch.randint(0, 2, (f.shape[-1], probes), generator=generator, device=f.device)
-        f = f @ ((2 * signs - 1).to(f.dtype) / probes**0.5)
+        f = probe_features(f, probes, generator)
+    elif not isinstance(f, Tensor):
+        if probes is None:
+            raise ValueError(
+                f"the exact regularizer needs dense features, but these are {f}; set probes "
+                "(glr_probes of TrainConfig), for example to 16, or pass a dense tensor"
+            )
+        f = f @ torch.eye(f.shape[-1], dtype=f.dtype, device=f.device)
     if not normalized:
         return graph.dirichlet(f) / 2
-    smoothed = torch.matmul(graph, f)  # type: ignore[arg-type]  # `graph @ f` does not compile
+    return smoothness(f, torch.matmul(graph, f))  # type: ignore[arg-type]  # @ does not compile
+
+
+def probe_features(
+    f: Features,  # (*batch, N, C)
+    probes: int,
+    generator: torch.Generator | None = None,
+) -> Tensor:  # (*batch, N, probes)
+    """Return the products of features and Rademacher vectors, divided by √probes.
+
+    Args:
+        f: features.
+        probes: number of vectors.
+        generator: their source.
+    """
+    # Of all vectors with independent entries of unit variance, Rademacher has least variance.
+    signs = torch.randint(0, 2, (f.shape[-1], probes), generator=generator, device=f.device)
+    projected: Tensor = f @ ((2 * signs - 1).to(f.dtype) / probes**0.5)
+    return projected
+
+
+def smoothness(
+    f: Tensor,  # (*batch, N, C)
+    smoothed: Tensor,  # (*batch, N, C)
+) -> Tensor:  # (*batch,)
+    """Return tr(Fᵀ (F - A F)) from F and A F, summed in float64."""
     energy = (f * (f - smoothed)).sum((-2, -1), dtype=torch.float64)
     return energy.to(f.dtype)
 
 
 def network_regularizer(
     options: JLGCNOptions,
-    x: Tensor,  # (*batch, N, in_channels)
-    features: list[Tensor],
+    x: Features,  # (*batch, N, in_channels)
+    features: Sequence[Features],
     learned: list[Graph],
     graphs: list[Graph],
     *,

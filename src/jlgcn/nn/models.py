@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jlgcn._schema import Check, maybe, real, whole, word
-from jlgcn._validation import as_input
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
+from jlgcn.nn.features import Features, as_features, drop
 from jlgcn.nn.health import warn_together
 from jlgcn.nn.learner import BACKENDS, Backend, GraphLearner
-from jlgcn.nn.losses import network_regularizer
+from jlgcn.nn.losses import network_regularizer, probe_features, smoothness
+from jlgcn.nn.neighbors import NeighborSchedule
 from jlgcn.nn.options import OPTIONS_CHECK, JLGCNOptions, Preset, resolve_options
 from jlgcn.nn.persistence import MAX_CHANNELS, MAX_LAYERS, SavedModule
-from jlgcn.ops.dropout import dropout
 
 
 class JLGCNOutput(NamedTuple):
@@ -28,15 +28,18 @@ class JLGCNOutput(NamedTuple):
     Attributes:
         logits (Tensor): class scores, (\*batch, N, out_channels), or (\*batch, M, out_channels)
             with `nodes`.
-        features (list of Tensor): input of every layer, as its graph learner saw it.
+        features (list of Tensor or SparseFeatures): input of every layer, as its graph learner saw
+            it.
         learned (list of Graph): learned kernel A* of every layer that learns, not normalised.
         graphs (list of Graph): normalised graph that every layer convolved with.
+        regularizer (Tensor or None): the regularizer, if :meth:`JLGCN.forward` computed it.
     """
 
     logits: Tensor
-    features: list[Tensor]
+    features: list[Features]
     learned: list[Graph]
     graphs: list[Graph]
+    regularizer: Tensor | None = None
 
 
 class JLGCN(SavedModule):
@@ -65,14 +68,26 @@ class JLGCN(SavedModule):
         backend ("auto", "exact", "knn" or "dense", default "auto"): representation of learned
             graphs, see :class:`GraphLearner`.
         num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN.
+        min_recall (float in [0, 1] or None, default 0.9): training keeps the neighbour candidates
+            of kNN graphs, and only recomputes the weights, until the recall of a sample of rows
+            falls below; see below. None searches in every pass.
 
     Shapes:
-        - x: (\*batch, N, in_channels)
+        - x: (\*batch, N, in_channels), or SparseFeatures, (N, in_channels)
         - graph: any format of :func:`jlgcn.as_graph`; None for no edges
         - nodes: (M,), int64; None for all
 
     Cost: layer l computes one or two degrees and l products with learned graphs; memory is O(N).
-    With `nodes` the products of the last layer have M rows.
+    With `nodes` the products of the last layer have M rows. kNN graphs also cost a search, in
+    training only when it is needed: the rest of a step is linear in N.
+
+    Kept neighbours (kNN, training mode with gradients): 1, 2, 4, 8, and then every 16 steps after a
+    search, exact neighbours of 256 rows are compared with the candidates. Recall is the share that
+    is kept, relative to that right after the search, in a pass without dropout, whose noise would
+    exchange nearly all neighbours in every step; the weights of the step see dropout as options
+    say. Other features or other given edges are noticed. Evaluation mode searches in every pass, so
+    that its results depend on parameters and data alone. `neighbors.recall` has the last recall of
+    every layer, and the logger of `jlgcn.nn.neighbors` reports each.
 
     Example:
         >>> model = JLGCN(8, 16, 3).eval()
@@ -102,6 +117,7 @@ class JLGCN(SavedModule):
         "options": OPTIONS_CHECK,
         "backend": word(*BACKENDS),
         "num_neighbors": whole(1, MAX_CHANNELS),
+        "min_recall": maybe(real(0, 1)),
     }
 
     def __init__(
@@ -119,6 +135,7 @@ class JLGCN(SavedModule):
         options: JLGCNOptions | Preset = "authors",
         backend: Backend = "auto",
         num_neighbors: int = 16,
+        min_recall: float | None = 0.9,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -130,6 +147,11 @@ class JLGCN(SavedModule):
                 f"num_learned must be between 1 and {num_layers}, the number of layers, but it is "
                 f"{num_learned}"
             )
+        if min_recall is not None and not 0 <= min_recall <= 1:
+            raise ValueError(
+                f"min_recall must be between 0 and 1, but it is {min_recall}; pass 0.9, or None to "
+                "search in every pass"
+            )
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
         self.out_channels = out_channels
@@ -137,6 +159,7 @@ class JLGCN(SavedModule):
         self.rank = rank
         self.backend: Backend = backend
         self.num_neighbors = num_neighbors
+        self.min_recall = min_recall
         self.options = resolve_options(options)
         self.num_learned = num_layers if num_learned is None else num_learned
         self.dropout = dropout
@@ -156,6 +179,8 @@ class JLGCN(SavedModule):
             for index, (before, after) in enumerate(itertools.pairwise(widths))
         )
         warn_together([learner.health for learner in self.learners])
+        kept = [learner.neighbors for learner in self.learners]
+        self.neighbors = NeighborSchedule(kept, 0.0 if min_recall is None else min_recall)
 
     def reset_parameters(self) -> None:
         """Reinitialise the metrics and weights of all layers."""
@@ -170,7 +195,7 @@ class JLGCN(SavedModule):
 
     def calibrate(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
     ) -> Self:
         """Scale the metrics of ``metric_init="median"`` to these features.
@@ -189,9 +214,12 @@ class JLGCN(SavedModule):
 
     def forward(
         self,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         graph: Any = None,  # noqa: ANN401
         nodes: Tensor | None = None,  # (M,), int64
+        *,
+        probes: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> JLGCNOutput:
         """Compute logits, and the features and graphs of every layer.
 
@@ -199,35 +227,81 @@ class JLGCN(SavedModule):
             x: features.
             graph: given graph.
             nodes: compute the logits of these nodes only, as a loss needs them; None for all.
+            probes: compute the regularizer with so many Hutchinson probes, if all learned graphs
+                are sparse and it smooths the network's input on normalised graphs: its columns are
+                then part of the layers' own products. :meth:`regularizer` returns it, or computes
+                it where this does not apply.
+            generator: source of the probes.
         """
         x = self._as_input(x)
-        current = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
+        carry = None if probes is None else self._carry(x, probes, generator)
+        if not self._keeps_neighbors(x, given):
+            return self._propagate(x, given, nodes, carry, drops=self.training)
+        if self.neighbors.is_due(x):
+            with torch.no_grad(), self.neighbors.checking():
+                self._propagate(x, given, nodes, None, drops=False)
+        with self.neighbors.using("kept"):
+            return self._propagate(x, given, nodes, carry, drops=True)
+
+    def _keeps_neighbors(self, x: Features, given: Graph) -> bool:
+        """Whether this is a training step on kNN graphs whose candidates are kept."""
+        if not self.training or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        is_plain = len(x.shape) == 2 and given.num_new == 0
+        return self.min_recall is not None and is_plain and self._learns_sparse(x)
+
+    def _learns_sparse(self, x: Features) -> bool:
+        return all(one.chosen_backend(x.shape, x.device) == "knn" for one in self.learners)
+
+    def _carry(self, x: Features, probes: int, generator: torch.Generator | None) -> Tensor | None:
+        """Return the probed features of all layers, or None if they cannot ride with products."""
+        is_input = self.options.glr_normalized and self.options.glr_on == "input"
+        if not is_input or probes >= x.shape[-1] or len(x.shape) > 2 or not self._learns_sparse(x):
+            return None
+        return torch.stack([probe_features(x, probes, generator) for _ in self.learners])
+
+    def _propagate(
+        self,
+        x: Features,
+        current: Graph,
+        nodes: Tensor | None,
+        carry: Tensor | None,  # (num_learned, N, probes)
+        *,
+        drops: bool,
+    ) -> JLGCNOutput:
         degree: Tensor | None = None
-        features: list[Tensor] = []
+        features: list[Features] = []
         learned_graphs: list[Graph] = []
         graphs: list[Graph] = []
+        terms: list[Tensor] = []
         for index, conv in enumerate(self.convs):
             assert isinstance(conv, JLGCNConv)
             if index > 0:
+                assert isinstance(x, Tensor)
                 x = functional.leaky_relu(x, self.negative_slope)
-            share = self.dropout if index > 0 else self.input_dropout
-            dropped = dropout(x, share, self.training)
+            dropped = drop(x, self.dropout if index > 0 else self.input_dropout, drops)
             seen = dropped if self.options.graph_after_dropout else x
             learned = conv.learn(seen, current)
+            own = carry[index] if carry is not None and learned is not None else None
             is_last = index == len(self.convs) - 1
-            x, current, degree = conv.convolve(
-                dropped, current, learned, degree, nodes if is_last else None
+            x, current, degree, smoothed = conv.convolve(
+                dropped, current, learned, degree, nodes if is_last else None, own
             )
             features.append(seen)
             graphs.append(current)
             if learned is not None:
                 learned_graphs.append(learned)
-        return JLGCNOutput(x, features, learned_graphs, graphs)
+            if own is not None and smoothed is not None:
+                terms.append(smoothness(own, smoothed))
+        assert isinstance(x, Tensor)
+        regularizer = torch.stack(terms).sum(0) if terms else None
+        return JLGCNOutput(x, features, learned_graphs, graphs, regularizer)
 
     def regularizer(
         self,
         output: JLGCNOutput,
-        x: Tensor,  # (*batch, N, in_channels)
+        x: Features,  # (*batch, N, in_channels)
         *,
         probes: int | None = None,
         generator: torch.Generator | None = None,
@@ -240,7 +314,11 @@ class JLGCN(SavedModule):
             probes: number of Hutchinson probes, see :func:`jlgcn.nn.laplacian_regularizer`; None
                 for the exact value.
             generator: their source.
+
+        If the forward pass computed the value already, it is returned.
         """
+        if output.regularizer is not None:
+            return output.regularizer
         return network_regularizer(
             self.options,
             self._as_input(x),
@@ -251,7 +329,7 @@ class JLGCN(SavedModule):
             generator=generator,
         )
 
-    def _as_input(self, x: Tensor) -> Tensor:
+    def _as_input(self, x: Features) -> Features:
         first = self.convs[0]
         assert isinstance(first, JLGCNConv)
-        return as_input(x, first.lin.weight, first.in_channels)
+        return as_features(x, first.lin.weight, first.in_channels)

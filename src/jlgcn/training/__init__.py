@@ -1,13 +1,16 @@
 """Training by gradient descent: epochs, model selection on validation data, checkpoints."""
 
 from jlgcn.training.cloud_data import CloudData
+from jlgcn.training.config import TrainConfig
+from jlgcn.training.decoupled import DecoupledConfig
 from jlgcn.training.graphs import CloudTrainConfig, fit_graphs
 from jlgcn.training.loop import FitResult, RunOptions
-from jlgcn.training.nodes import TrainConfig, fit_nodes
+from jlgcn.training.nodes import fit_nodes
 
 __all__ = [
     "CloudData",
     "CloudTrainConfig",
+    "DecoupledConfig",
     "FitResult",
     "RunOptions",
     "TrainConfig",

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from jlgcn._schema import list_of, real, record, text, whole
 from jlgcn._validation import check_finite
 from jlgcn.distributed.collectives import process_group
+from jlgcn.nn import JLGCN
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.interrupt import GraceExpired, deferred_interruption
 
@@ -115,7 +116,7 @@ class Snapshot:
 
     Attributes:
         epoch: number of finished epochs.
-        tensors: parameters, moments of Adam, random state.
+        tensors: parameters, moments of Adam, random state, kept neighbours.
         state: everything else, as JSON.
         history: metrics of every epoch; the run may have appended some since.
     """
@@ -184,6 +185,9 @@ class Run:
         tensors = {name: t.detach().clone() for name, t in tensors.items()}
         tensors |= {f"best/{name}": t for name, t in self.best_state.items()}  # copies already
         tensors |= random_state(self.device)
+        if isinstance(self.model, JLGCN):  # whose tensors are replaced, never changed
+            kept = self.model.neighbors.state()
+            tensors |= {f"neighbors/{name}": t for name, t in kept.items()}
         state = {
             "identity": self.identity,
             "epoch": self.epoch,
@@ -211,7 +215,11 @@ class Run:
             )
         try:
             _STATE(state, "")
-            self._check(tensors, state)
+            kept = _below(tensors, "neighbors/") if isinstance(self.model, JLGCN) else {}
+            names = tensors.keys() - {f"neighbors/{name}" for name in kept}
+            self._check({name: tensors[name] for name in names}, state)
+            if isinstance(self.model, JLGCN):
+                self.model.neighbors.load_state(kept, self.device)
             torch.set_rng_state(tensors["random"])
             if "random/cuda" in tensors:
                 torch.cuda.set_rng_state(tensors["random/cuda"], self.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,44 +20,13 @@ from jlgcn.distributed.collectives import (
     sum_over_processes,
 )
 from jlgcn.graphs import Graph, SparseGraph
-from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.nn import JLGCN, DecoupledJLGCN, JLGCNOutput
 from jlgcn.ops import SparseFeatures
+from jlgcn.training.config import TrainConfig
+from jlgcn.training.decoupled import DecoupledConfig, decoupled_loss, parameter_groups
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
 from jlgcn.training.inputs import NodeInputs, as_inputs
 from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Hyperparameters of training on nodes, by Adam with a step-wise learning rate.
-
-    Attributes:
-        epochs (int ≥ 1, default 500): full-batch steps.
-        lr (float > 0, default 0.1): initial learning rate of Adam.
-        lr_step (int ≥ 1, default 100): epochs between two decays of the learning rate.
-        lr_decay (float in (0, 1], default 0.5): factor of a decay; 1 for a constant rate.
-        weight_decay (float ≥ 0, default 5e-4): L2 penalty of Adam.
-        glr_weight (float ≥ 0, default 1e-4): weight λ of the graph Laplacian regularizer; 0
-            disables it.
-        glr_probes (int ≥ 1 or None, default 16): Hutchinson probes of the regularizer, see
-            :func:`jlgcn.nn.laplacian_regularizer`; None for its exact value.
-
-    Example:
-        >>> TrainConfig().rate(100)
-        0.05
-    """
-
-    epochs: int = 500
-    lr: float = 0.1
-    lr_step: int = 100
-    lr_decay: float = 0.5
-    weight_decay: float = 5e-4
-    glr_weight: float = 1e-4
-    glr_probes: int | None = 16
-
-    def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, from 0."""
-        return self.lr * self.lr_decay ** (epoch // self.lr_step)
 
 
 def fit_nodes(
@@ -103,7 +73,10 @@ def fit_nodes(
             where the network is.
         options (RunOptions or None, default None): checkpoints, determinism, progress bar.
 
-    Cost: per epoch, a forward and backward pass and a forward pass for validation.
+    Cost: per epoch, a forward and backward pass and a forward pass for validation. kNN graphs keep
+    their neighbour candidates over epochs, for validation too (`min_recall` of
+    :class:`jlgcn.nn.JLGCN`); test nodes are evaluated with neighbours that are searched for the
+    selected parameters, as the returned network does.
 
     Example:
         >>> x, y, edges = torch.eye(4), torch.tensor([0, 1, 0, -1]), torch.tensor([[0, 2], [2, 0]])
@@ -112,7 +85,8 @@ def fit_nodes(
         >>> model(x, edges).logits.argmax(-1).shape, len(result.history)
         (torch.Size([4]), 3)
     """
-    config = TrainConfig() if config is None else config
+    if config is None:
+        config = DecoupledConfig() if isinstance(model, DecoupledJLGCN) else TrainConfig()
     options = RunOptions() if options is None else options
     model = _as_module(model) if device is None else _as_module(model).to(device)
     inputs = as_inputs(x, y, graph, train=train, val=val, test=test, like=next(model.parameters()))
@@ -120,11 +94,6 @@ def fit_nodes(
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
     _check_outputs(model, inputs.num_classes)
     warn_of_absent_classes(inputs.y, inputs.train, inputs.num_classes)
-    if isinstance(model, JLGCN) and not isinstance(inputs.x, Tensor):
-        raise ValueError(
-            "JLGCN needs features as a dense tensor, but x is sparse; pass "
-            "torch.from_numpy(x.to_scipy().toarray())"
-        )
     # Several processes train a copy, since sharding adds hooks to it.
     network = copy.deepcopy(model) if is_distributed() else model
     with deterministic_algorithms(options.deterministic):
@@ -132,8 +101,10 @@ def fit_nodes(
             torch.manual_seed(seed)
         seed = shared_seed(inputs.y.device)
         optimizer = torch.optim.Adam(
-            network.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            _parameters(network, config), lr=config.lr, weight_decay=config.weight_decay
         )
+        if isinstance(network, JLGCN):
+            network.neighbors.forget()  # of an earlier run
         run = Run(network, optimizer)
         if options.checkpoints is not None:
             identity = {
@@ -152,6 +123,8 @@ def fit_nodes(
             options=options,
         )
         network.load_state_dict(run.best_state)
+        if isinstance(network, JLGCN):
+            network.neighbors.forget()
         _, test_logits = _evaluate(network, part)
     model.load_state_dict(run.best_state)
     model.eval()
@@ -169,8 +142,23 @@ def _as_module(model: Any) -> nn.Module:  # noqa: ANN401
     return model
 
 
+def _parameters(model: nn.Module, config: TrainConfig) -> Any:  # noqa: ANN401
+    """Return the parameters as the optimizer takes them; check that the configuration fits."""
+    is_decoupled = isinstance(model, DecoupledJLGCN)
+    if is_decoupled != isinstance(config, DecoupledConfig):
+        raise TypeError(
+            "DecoupledJLGCN trains with a DecoupledConfig, and other networks with a TrainConfig, "
+            f"but model is a {type(model).__name__} and config a {type(config).__name__}"
+        )
+    if isinstance(model, DecoupledJLGCN) and isinstance(config, DecoupledConfig):
+        if is_distributed():
+            raise ValueError("DecoupledJLGCN trains in one process; start it without torchrun")
+        return parameter_groups(model, config)
+    return model.parameters()
+
+
 def _check_outputs(model: nn.Module, num_classes: int) -> None:
-    if isinstance(model, JLGCN) and num_classes > model.out_channels:
+    if isinstance(model, JLGCN | DecoupledJLGCN) and num_classes > model.out_channels:
         raise ValueError(
             f"y has classes from 0 to {num_classes - 1}, but the network has {model.out_channels} "
             f"outputs; make it with out_channels={num_classes}"
@@ -220,8 +208,11 @@ class _Part:
                 "several processes need a sparse given graph, but it is a "
                 f"{type(inputs.graph).__name__}; pass an edge_index"
             )
-        # Sparse features are for baselines, which are not distributed.
-        assert isinstance(inputs.x, Tensor)
+        if not isinstance(inputs.x, Tensor):
+            raise ValueError(
+                "several processes need dense features, whose rows they share, but x is sparse; "
+                "train in one process, or pass torch.from_numpy(x.toarray())"
+            )
         shards = distribute(model, inputs.num_nodes)
         own = shards.own
         nodes = {
@@ -260,8 +251,7 @@ class _Part:
 def _calibrate(model: nn.Module, part: _Part) -> None:
     """Calibrate median metrics under the dropout mask of the first epoch."""
     if isinstance(model, JLGCN) and not all(learner.is_calibrated for learner in model.learners):
-        assert isinstance(part.x, Tensor)
-        with torch.random.fork_rng(devices=[part.x.device] if part.x.is_cuda else []):
+        with torch.random.fork_rng(devices=[part.x.device] if part.x.device.type == "cuda" else []):
             part.draw(0)
             model.calibrate(part.x, part.graph)
 
@@ -269,15 +259,25 @@ def _calibrate(model: nn.Module, part: _Part) -> None:
 def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     run.model.train()
     for group in run.optimizer.param_groups:
-        group["lr"] = config.rate(run.epoch)
+        group["lr"] = config.rate(run.epoch) * group.get("lr_factor", 1.0)
     generator = part.draw(run.epoch)
-    logits, output = _logits(run.model, part, part.train)
+    if isinstance(config, DecoupledConfig):
+        assert isinstance(run.model, DecoupledJLGCN)
+        loss = decoupled_loss(
+            run.model, part.x, part.graph, part.y, part.train, run.epoch, config
+        )
+        return _step(run, loss)
+    probes = config.glr_probes if config.glr_weight > 0 else None
+    logits, output = _logits(run.model, part, part.train, probes, generator)
     loss = part.mean(cross_entropy(logits, part.y[part.train], reduction="none"), "train")
     if config.glr_weight > 0 and output is not None:
         assert isinstance(run.model, JLGCN)
-        assert isinstance(part.x, Tensor)
         glr = run.model.regularizer(output, part.x, probes=config.glr_probes, generator=generator)
         loss = loss + config.glr_weight * glr
+    return _step(run, loss)
+
+
+def _step(run: Run, loss: Tensor) -> float:
     run.optimizer.zero_grad()
     loss.backward()
     run.optimizer.step()
@@ -285,8 +285,13 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
 
 
 def _validate(run: Run, part: _Part, trace_test: bool) -> dict[str, float]:
-    """Return the validation metrics of an epoch."""
-    logits, test_logits = _evaluate(run.model, part)
+    """Return the validation metrics of an epoch, on the neighbours that training keeps."""
+    model = run.model
+    context: AbstractContextManager[None] = nullcontext()
+    if isinstance(model, JLGCN) and model.min_recall is not None:
+        context = model.neighbors.using("kept")
+    with context:
+        logits, test_logits = _evaluate(model, part)
     loss = part.mean(cross_entropy(logits, part.y[part.val], reduction="none"), "val")
     row = {
         "val_accuracy": part.accuracy(logits, part.val),
@@ -309,10 +314,18 @@ def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
     return logits[: len(part.val)], logits[len(part.val) :]
 
 
-def _logits(model: nn.Module, part: _Part, nodes: Tensor) -> tuple[Tensor, JLGCNOutput | None]:
+def _logits(
+    model: nn.Module,
+    part: _Part,
+    nodes: Tensor,
+    probes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, JLGCNOutput | None]:
     """Return the logits of some nodes, and the output of a JLGCN, which computes these only."""
+    if isinstance(model, DecoupledJLGCN):
+        return model(part.x, part.graph, nodes).logits, None
     if isinstance(model, JLGCN):
-        output: JLGCNOutput = model(part.x, part.graph, nodes)
+        output: JLGCNOutput = model(part.x, part.graph, nodes, probes=probes, generator=generator)
         return output.logits, output
     logits: Tensor = model(part.x, part.graph)
     return logits[nodes], None
