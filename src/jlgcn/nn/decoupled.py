@@ -38,8 +38,8 @@ class DecoupledJLGCN(SavedModule):
         Y = \alpha \big(I - (1 - \alpha) \hat A\big)^{-1} \mathrm{MLP}(F)
 
     for the k nearest candidates of each node; u is the median squared distance to a near neighbour,
-    and :math:`\hat A` normalises A_0 + s A* + I. Training starts at the fixed kNN graph. Personalized
-    PageRank minimises a fidelity term plus the graph Laplacian regularizer of Y.
+    and :math:`\hat A` normalises A_0 + s A* + I. Training starts at the fixed kNN graph.
+    Personalized PageRank minimises a fidelity term plus the graph Laplacian regularizer of Y.
     :func:`jlgcn.training.fit_nodes` with a :class:`jlgcn.training.DecoupledConfig` also regresses R
     on the predicted classes of all nodes, and makes predictions under several dropout masks
     consistent (`GRAND <https://arxiv.org/abs/2005.11079>`_).

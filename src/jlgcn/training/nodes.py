@@ -263,9 +263,7 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     generator = part.draw(run.epoch)
     if isinstance(config, DecoupledConfig):
         assert isinstance(run.model, DecoupledJLGCN)
-        loss = decoupled_loss(
-            run.model, part.x, part.graph, part.y, part.train, run.epoch, config
-        )
+        loss = decoupled_loss(run.model, part.x, part.graph, part.y, part.train, run.epoch, config)
         return _step(run, loss)
     probes = config.glr_probes if config.glr_weight > 0 else None
     logits, output = _logits(run.model, part, part.train, probes, generator)
