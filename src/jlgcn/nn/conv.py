@@ -168,7 +168,8 @@ class JLGCNConv(nn.Module):
             [self.lin.in_features - self.in_channels, self.in_channels], dim=1
         )
         narrows = self.out_channels <= self.in_channels
-        columns = linear(x, weight) if narrows else x
+        # Under autocast back to float32: bfloat16 has no room for a degree.
+        columns = (linear(x, weight) if narrows else x).to(weight.dtype)
         total_degree: Tensor | None = None
         if nodes is None:
             product = total.matmul(torch.cat([columns, torch.ones_like(columns[..., :1])], -1))

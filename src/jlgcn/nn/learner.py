@@ -19,6 +19,7 @@ from jlgcn.nn.health import GraphHealth, sampled_distances
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
+from jlgcn.ops.precision import no_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -264,10 +265,11 @@ class GraphLearner(nn.Module):
             )
         may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
         always_centres = may_centre and not x.is_cpu
-        z: Tensor = self.metric(x - x.mean(-2, keepdim=True) if always_centres else x)
-        check_projection(z, x)
-        if may_centre and not always_centres and _is_far_away(z):
-            z = self.metric(x - x.mean(-2, keepdim=True))
+        with no_autocast(x.device):  # distances of points that bfloat16 rounded would be wrong
+            z: Tensor = self.metric(x - x.mean(-2, keepdim=True) if always_centres else x)
+            check_projection(z, x)
+            if may_centre and not always_centres and _is_far_away(z):
+                z = self.metric(x - x.mean(-2, keepdim=True))
         return z
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from jlgcn.graphs import Graph
 from jlgcn.nn.options import JLGCNOptions
+from jlgcn.ops.precision import compute_dtype
 
 
 def laplacian_regularizer(
@@ -83,7 +84,7 @@ def network_regularizer(
     terms = [
         laplacian_regularizer(
             graph if options.glr_normalized else kernel,
-            x if options.glr_on == "input" else seen,
+            x if options.glr_on == "input" else seen.to(compute_dtype(seen)),
             normalized=options.glr_normalized,
             probes=probes,
             generator=generator,

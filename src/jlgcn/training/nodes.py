@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ from jlgcn.distributed.collectives import (
 from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import JLGCN, JLGCNOutput
 from jlgcn.ops import SparseFeatures
+from jlgcn.ops.precision import Precision, compute_dtype, mixed_precision
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
-from jlgcn.training.inputs import NodeInputs, as_inputs
+from jlgcn.training.inputs import NodeInputs, as_inputs, as_module
 from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
 
 
@@ -40,6 +41,8 @@ class TrainConfig:
             disables it.
         glr_probes (int ≥ 1 or None, default 16): Hutchinson probes of the regularizer, see
             :func:`jlgcn.nn.laplacian_regularizer`; None for its exact value.
+        precision ("float32" or "bfloat16", default "float32"): precision of products with weights,
+            by `torch.autocast`; distances, degrees and products with graphs stay in float32.
 
     Example:
         >>> TrainConfig().rate(100)
@@ -53,6 +56,7 @@ class TrainConfig:
     weight_decay: float = 5e-4
     glr_weight: float = 1e-4
     glr_probes: int | None = 16
+    precision: Precision = "float32"
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, from 0."""
@@ -114,7 +118,7 @@ def fit_nodes(
     """
     config = TrainConfig() if config is None else config
     options = RunOptions() if options is None else options
-    model = _as_module(model) if device is None else _as_module(model).to(device)
+    model = as_module(model, device)
     inputs = as_inputs(x, y, graph, train=train, val=val, test=test, like=next(model.parameters()))
     if trace_test:
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
@@ -142,7 +146,7 @@ def fit_nodes(
                 "data": inputs.sha256(),
             }
             run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
-        part = _Part.of(network, inputs, seed)
+        part = replace(_Part.of(network, inputs, seed), precision=config.precision)
         _calibrate(network, part)
         run_epochs(
             run,
@@ -158,15 +162,6 @@ def fit_nodes(
     best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
     accuracy = part.accuracy(test_logits, part.test) if inputs.has_test_labels else math.nan
     return run.result(accuracy, best_test_accuracy=best_test)
-
-
-def _as_module(model: Any) -> nn.Module:  # noqa: ANN401
-    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
-        raise TypeError(
-            "model must be a torch.nn.Module with parameters, which is trained in place, but it is "
-            f"a {type(model).__name__}; pass for example JLGCN(in_channels, 16, out_channels)"
-        )
-    return model
 
 
 def _check_outputs(model: nn.Module, num_classes: int) -> None:
@@ -190,6 +185,7 @@ class _Part:
         test: its test nodes.
         counts: numbers of training, validation and test nodes over all processes.
         seed: seed of the run; None in a single process.
+        precision: precision of products with weights.
     """
 
     x: Tensor | SparseFeatures
@@ -200,6 +196,7 @@ class _Part:
     test: Tensor
     counts: dict[str, int]
     seed: int | None = None
+    precision: Precision = "float32"
 
     @classmethod
     def of(
@@ -311,8 +308,9 @@ def _evaluate(model: nn.Module, part: _Part) -> tuple[Tensor, Tensor]:
 
 def _logits(model: nn.Module, part: _Part, nodes: Tensor) -> tuple[Tensor, JLGCNOutput | None]:
     """Return the logits of some nodes, and the output of a JLGCN, which computes these only."""
-    if isinstance(model, JLGCN):
-        output: JLGCNOutput = model(part.x, part.graph, nodes)
-        return output.logits, output
-    logits: Tensor = model(part.x, part.graph)
-    return logits[nodes], None
+    with mixed_precision(part.y.device, part.precision):
+        if isinstance(model, JLGCN):
+            output: JLGCNOutput = model(part.x, part.graph, nodes)
+            return output.logits.to(compute_dtype(output.logits)), output
+        logits: Tensor = model(part.x, part.graph)
+    return logits[nodes].to(compute_dtype(logits)), None
