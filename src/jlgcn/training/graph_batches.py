@@ -91,6 +91,7 @@ class CloudSource(GraphSource):
 
     def __init__(self, x: Tensor, y: Tensor, parts: dict[str, Tensor], how: Batching) -> None:
         self.x, self.y, self.parts, self.how = x, y, parts, how
+        check_batch(min(len(parts["train"]), how.batch_size))
         self.num_classes = int(y.max()) + 1
         self.has_test_labels = bool((y[parts["test"]] >= 0).any())
 
@@ -175,6 +176,7 @@ class ListSource(GraphSource):
         like: Tensor,
     ) -> None:
         self.graphs, self.y, self.parts, self.how, self.like = graphs, y, parts, how, like
+        check_batch(min(len(parts["train"]), how.batch_size))
         self.num_classes = int(y.max()) + 1
         self.has_test_labels = bool((y[parts["test"]] >= 0).any())
 
@@ -228,18 +230,16 @@ class LoaderSource(GraphSource):
     def first(self) -> tuple[Any, ...]:
         """Return the first training batch."""
         with _keeping_random_state(self.like.device):
-            return self._read(next(iter(self.loaders["train"])), slice(None)).args
+            first = self._read(next(iter(self.loaders["train"])), slice(None))
+        check_batch(first.num_graphs)
+        return first.args
 
     def train(self) -> Iterator[GraphBatch]:
         """Return the batches of an epoch."""
-        num_batches = 0
         for found in self.loaders["train"]:
             batch = self._read(found, _own_part())
             if batch.num_graphs >= _fewest():
-                num_batches += 1
                 yield batch
-        if num_batches == 0:
-            raise ValueError(_too_few(1))
 
     def evaluate(self, part: Part) -> Iterator[GraphBatch]:
         """Return the batches of a part."""
@@ -351,19 +351,19 @@ def _fewest() -> int:
 
 
 def _shuffled(index: Tensor, batch_size: int) -> Iterator[Tensor]:
-    if min(len(index), batch_size) < _fewest():
-        raise ValueError(_too_few(min(len(index), batch_size)))
     order = index[torch.randperm(len(index), device=index.device)]
     for batch in order.split(batch_size):
         if len(batch) >= _fewest():
             yield batch
 
 
-def _too_few(found: int) -> str:
-    return (
-        f"a batch needs {_fewest()} graphs, for batch normalisation and for each process, but the "
-        f"largest has {found}; use a larger batch_size, or more training graphs"
-    )
+def check_batch(num_graphs: int) -> None:
+    """Raise if the largest batch is too small."""
+    if num_graphs < _fewest():
+        raise ValueError(
+            f"a batch needs {_fewest()} graphs, for batch normalisation and for each process, but "
+            f"the largest has {num_graphs}; use a larger batch_size, or more training graphs"
+        )
 
 
 def _keeping_random_state(device: torch.device) -> Any:  # noqa: ANN401
