@@ -55,7 +55,7 @@ SPLIT: dict[str, Any] = {
 }
 
 
-class Set(InMemoryDataset):
+class Set(InMemoryDataset):  # type: ignore[misc]  # PyG is not typed
     def __init__(self, graphs: list[Data], transform: Any = None) -> None:  # noqa: ANN401
         super().__init__(None, transform)
         self.data, self.slices = self.collate(graphs)
@@ -68,8 +68,8 @@ def network(in_channels: int = 2) -> GraphLevelJLGCN:
 
 def fit(x: Any = None, y: Any = None, **keywords: Any) -> FitResult:  # noqa: ANN401
     model = keywords.pop("model", None) or network()
-    keywords = {"config": CONFIG, "seed": 1} | keywords
-    return fit_graphs(model, x, y, **keywords)
+    settings: dict[str, Any] = {"config": CONFIG, "seed": 1} | keywords
+    return fit_graphs(model, x, y, **settings)
 
 
 def test_every_format_of_graphs_trains_the_same_network() -> None:
@@ -317,7 +317,7 @@ NAN = torch.full((6, 2), math.nan)
             "a batch needs 2 graphs.*the largest has 1",
         ),
         (
-            {"train": TorchLoader([torch.zeros(3)] * 4), "val": loader(), "test": None},
+            {"train": TorchLoader(TensorDataset(torch.zeros(4, 3))), "val": loader(), "test": None},
             "must return batches of torch_geometric.loader.DataLoader, or pairs",
         ),
     ],
