@@ -11,7 +11,7 @@ import torch
 
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper import load_clouds
-from jlgcn.training import CloudTrainConfig, RunOptions, fit_graphs
+from jlgcn.training import GraphTrainConfig, RunOptions, fit_graphs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", help="a folder of clouds, by path or below JLGCN_DATA")
@@ -28,13 +28,22 @@ if args.clouds is not None:
 
 # A metric that begins at the scale of the data, where the paper's begins at random.
 options = replace(PRESETS["paper"], metric_init="median")
-model, result = fit_graphs(
-    lambda: GraphLevelJLGCN(3, data.num_classes, options=options),
-    data,
-    config=CloudTrainConfig(
-        epochs=args.epochs, num_points=args.points, lr_step=max(1, args.epochs // 10)
-    ),
-    seed=0,
+torch.manual_seed(0)
+model = GraphLevelJLGCN(3, data.num_classes, options=options)
+config = GraphTrainConfig(
+    epochs=args.epochs,
+    num_points=args.points,
+    lr_step=max(1, args.epochs // 10),
+    augments=True,
+)
+result = fit_graphs(
+    model,
+    data.points,
+    data.y,
+    train=data.train,
+    val=data.val,
+    test=data.test,
+    config=config,
     points_missing=(0.5, 0.9),
     options=RunOptions(progress=True),
 )

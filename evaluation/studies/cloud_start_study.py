@@ -29,8 +29,9 @@ from jlgcn.nn import PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
 from jlgcn.nn.conv import CONTRAST
 from jlgcn.paper import load_clouds
 from jlgcn.paper.cloud_baselines import KnnGCN
+from jlgcn.paper.cloud_data import CloudData
 from jlgcn.paper.clouds import BUDGET
-from jlgcn.training import CloudData, fit_graphs
+from jlgcn.training import fit_graphs
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,15 @@ def main() -> None:
             continue
         started = time.perf_counter()
         config = replace(BUDGET, epochs=args.epochs, regularizer_weight=trial.regularizer_weight)
-        _, result = fit_graphs(
-            partial(make_model, trial, data),
-            data,
+        torch.manual_seed(0)
+        result = fit_graphs(
+            make_model(trial, data),
+            data.points,
+            data.y,
+            train=data.train,
+            val=data.val,
+            test=data.test,
             config=config,
-            seed=0,
             points_missing=(0.75, 0.9),
         )
         line = {

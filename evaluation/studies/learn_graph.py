@@ -52,7 +52,7 @@ OUT = Path("results/studies/learn_graph.jsonl")
 
 def load(name: str, root: Path) -> Data:
     """Return features and classes; -1 for nodes of a published test split."""
-    if name in ("cora", "citeseer"):
+    if name == "cora" or name == "citeseer":
         found = load_planetoid(name, root)
         y = found.y.clone()
         y[found.test] = -1
@@ -111,6 +111,7 @@ class Network(nn.Module):
             return self._convolve(second, self._convolve(first, x, graph).relu(), graph)
         h = start = self.first(self._drop(x)).relu()
         for conv in self.convs:
+            assert isinstance(conv, GCN2Conv)
             mixed = (1 - conv.alpha) * graph.matmul(self._drop(h)) + conv.alpha * start
             h = ((1 - conv.beta) * mixed + conv.beta * (mixed @ conv.weight1)).relu()
         logits: Tensor = self.last(self._drop(h))

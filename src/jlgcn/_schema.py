@@ -71,6 +71,11 @@ def maybe(check: Check) -> Check:
     return lambda value, where: None if value is None else check(value, where)
 
 
+def either(first: Check, second: Check) -> Check:
+    """Accept a list that the second check accepts, or anything else that the first does."""
+    return lambda value, where: (second if isinstance(value, list) else first)(value, where)
+
+
 def list_of(check: Check, max_length: int, *, min_length: int = 0) -> Check:
     """Accept a list of limited length whose entries another check accepts."""
 

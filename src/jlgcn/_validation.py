@@ -263,14 +263,16 @@ def check_labels(y: Tensor, nodes: Tensor, num_nodes: int, *, name: str = "train
         )
 
 
-def warn_of_absent_classes(y: Tensor, train: Tensor, num_classes: int) -> None:
-    """Warn of classes without a training label."""
+def warn_of_absent_classes(
+    y: Tensor, train: Tensor, num_classes: int, *, unit: str = "node"
+) -> None:
+    """Warn of classes without a training label; `unit` is what has a label."""
     count = torch.bincount(y[train], minlength=num_classes)
     if bool((count == 0).any()):
         first = int((count == 0).nonzero()[0])
         warnings.warn(
-            f"no node of train has class {first}; it will not be predicted. Label some nodes of "
-            "every class",
+            f"no {unit} of train has class {first}; it will not be predicted. Label some {unit}s "
+            "of every class",
             UserWarning,
             stacklevel=3,
         )

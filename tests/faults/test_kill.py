@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from jlgcn.nn import JLGCN, JLGCNOutput
-from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs
+from jlgcn.training import GraphTrainConfig, RunOptions, TrainConfig
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.figures import count, record
 from tests.faults.forks import forked, wait, wait_for
 from tests.nn.small_clouds import small_classifier
-from tests.training.small import fit_data, small_clouds, small_data, train_small
+from tests.training.small import fit_clouds, fit_data, small_clouds, small_data, train_small
 
 pytestmark = pytest.mark.nightly
 
@@ -33,8 +33,10 @@ def train_nodes(seed: int, folder: Path) -> str:
 
 
 def train_clouds(seed: int, folder: Path) -> str:
-    config = CloudTrainConfig(epochs=NUM_EPOCHS["clouds"], num_points=16, batch_size=8, lr=0.01)
-    _, result = fit_graphs(
+    config = GraphTrainConfig(
+        epochs=NUM_EPOCHS["clouds"], num_points=16, batch_size=8, lr=0.01, augments=True
+    )
+    result = fit_clouds(
         small_classifier,
         small_clouds(),
         config=config,

@@ -138,6 +138,37 @@ def test_without_learning_it_convolves_with_the_given_graph() -> None:
     assert all(largest_difference(graph.to_dense(), a + a.mT) < 1e-15 for graph in out.graphs)
 
 
+def test_weights_of_padded_edges() -> None:
+    x, batch = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    edges = torch.tensor([[0, 1, 2, 2], [1, 0, 3, 3]])
+    _, _, graph = pad_graphs(x, batch, (edges, torch.tensor([0.5, 0.25, 1.0, 2.0])))
+    assert graph is not None
+    weight = graph.to_dense()[:, 0, 1]
+    assert torch.equal(weight, torch.tensor([0.5, 3.0]))  # the larger direction; edges are added
+    with pytest.raises(ValueError, match="weight must have one entry for each of 4 edges"):
+        pad_graphs(x, batch, (edges, torch.ones(3)))
+
+
+def test_every_layer_may_have_its_own_rank() -> None:
+    model = small(rank=(5, 2))
+    assert [learner.rank for learner in model.learners] == [5, 2]
+    assert model.rank == (5, 2)
+    with pytest.raises(ValueError, match="one for each of 2 layers, but it has 3; pass as many"):
+        small(rank=(5, 2, 2))
+
+
+def test_without_concatenation_weights_see_the_aggregated_features_only() -> None:
+    model = small(concat=False)
+    x = points(2, 9, 3)
+    out = model(x)
+    conv, graph = model.convs[0], out.graphs[0]
+    assert isinstance(conv, JLGCNConv)
+    assert conv.lin.in_features == 3
+    expected = graph.to_dense() @ x @ conv.lin.weight.T
+    normed = torch.nn.functional.leaky_relu(model.norms[0](expected.flatten(0, 1)), 0.2)
+    assert largest_difference(out.features[1], normed.view(2, 9, 6)) < 1e-12
+
+
 def test_what_cannot_be_padded_is_refused_with_a_remedy() -> None:
     x = torch.randn(4, 3)
     with pytest.raises(ValueError, match=r"ascending.*use torch_geometric\.data\.Batch"):

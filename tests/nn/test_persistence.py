@@ -30,6 +30,7 @@ NETWORKS: dict[str, Callable[[], SavedModule]] = {
     "float64": lambda: JLGCN(6, 8, 3, input_dropout=0.1, negative_slope=0.0).double(),
     "numpy": lambda: JLGCN(np.int64(6), 8, np.int64(3), dropout=np.float64(0.5)),  # type: ignore[arg-type]
     "graph level": lambda: GraphLevelJLGCN(6, 3, (8, 4), (5,), rank=2, pooling="mean"),
+    "a rank a layer": lambda: GraphLevelJLGCN(6, 3, (8, 4), (5,), rank=[9, 2], concat=False),
     "no head": lambda: GraphLevelJLGCN(6, 3, [8], (), rank=None, num_learned=0, options=MEDIAN),
 }
 

@@ -285,3 +285,11 @@ def test_a_variant_holds_an_experiment_whose_key_is_its_own() -> None:
 def test_the_list_names_every_recipe() -> None:
     done = runner.invoke(app, ["paper", "list"])
     assert [line.split()[0] for line in done.output.splitlines()[:-1]] == list(RECIPES)
+
+
+def test_a_key_stays_the_same_when_training_gets_a_new_setting() -> None:
+    for task in ("nodes", "clouds", "claims"):
+        configuration = {"task": task, "dataset": "cora", "train": {"epochs": 3}}
+        low = configuration | {"train": {"epochs": 3, "precision": "bfloat16"}}
+        same = configuration | {"train": {"epochs": 3, "precision": "float32"}}
+        assert experiment_key(same) == experiment_key(configuration) != experiment_key(low)

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from jlgcn.nn import GraphLevelJLGCN
-from jlgcn.training import CloudTrainConfig, fit_graphs
-from tests.training.small import small_clouds
+from jlgcn.training import GraphTrainConfig
+from tests.training.small import fit_clouds, small_clouds
 
 
 def make() -> GraphLevelJLGCN:
@@ -23,10 +23,16 @@ def losses() -> list[float]:
     object.__setattr__(data, "points", data.points.double())
     # Without weight decay: the shift before the head is undone by the head's own normalisation, so
     # its gradient is rounding alone, from which Adam's L2 penalty would make steps of full size.
-    config = CloudTrainConfig(
-        epochs=3, num_points=24, batch_size=8, lr=0.01, weight_decay=0.0, regularizer_weight=0.1
+    config = GraphTrainConfig(
+        epochs=3,
+        num_points=24,
+        batch_size=8,
+        lr=0.01,
+        weight_decay=0.0,
+        regularizer_weight=0.1,
+        augments=True,
     )
-    _, result = fit_graphs(make, data, config=config, seed=3)
+    result = fit_clouds(make, data, config=config, seed=3)
     return [row[key] for row in result.history for key in ("loss", "val_loss")]
 
 

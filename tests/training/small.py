@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 from torch import nn
 
 from jlgcn.nn import JLGCN
+from jlgcn.paper.cloud_data import CloudData
 from jlgcn.paper.node_data import NodeData, both_directions
-from jlgcn.training import CloudData, FitResult, RunOptions, TrainConfig, fit_nodes
-from jlgcn.training.cloud_data import unit_sphere
+from jlgcn.training import FitResult, RunOptions, TrainConfig, fit_graphs, fit_nodes
+from jlgcn.training.points import unit_sphere
 
 
 def small_data(num_nodes: int = 120) -> NodeData:
@@ -56,6 +58,14 @@ def fit_data(model: nn.Module, data: NodeData, **keywords: Any) -> FitResult:  #
     """Train on the data, parts of which keywords may replace."""
     parts: dict[str, Any] = {name: getattr(data, name) for name in ("x", "train", "val", "test")}
     return fit_nodes(model, y=data.y, graph=data.graph(), **parts | keywords)
+
+
+def fit_clouds(make: Callable[[], nn.Module], data: CloudData, **keywords: Any) -> FitResult:  # noqa: ANN401
+    """Make a network by the seed, as recipes do, and train it on clouds."""
+    seed = keywords.pop("seed", 0)
+    parts: dict[str, Any] = {name: getattr(data, name) for name in ("train", "val", "test")}
+    torch.manual_seed(seed)
+    return fit_graphs(make(), data.points, data.y, **parts | keywords)
 
 
 def train_small(

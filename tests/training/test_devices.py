@@ -13,10 +13,10 @@ from torch import nn
 
 from jlgcn.nn import JLGCN, PRESETS, GraphLevelJLGCN, JLGCNOptions
 from jlgcn.paper.baselines import GCN
-from jlgcn.training import CloudTrainConfig, RunOptions, TrainConfig, fit_graphs
+from jlgcn.training import GraphTrainConfig, RunOptions, TrainConfig
 from jlgcn.training.loop import Run, random_state
 from tests.devices import explicit_devices
-from tests.training.small import fit_data, small_clouds, small_data
+from tests.training.small import fit_clouds, fit_data, small_clouds, small_data
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "authors": lambda: JLGCN(6, 8, 2, rank=3, options=PRESETS["authors"]),
@@ -46,10 +46,10 @@ def test_training_on_nodes_names_the_device_of_every_tensor(model: str, tmp_path
 
 def test_training_on_clouds_names_the_device_of_every_tensor(tmp_path: Path) -> None:
     with explicit_devices():
-        fit_graphs(
+        fit_clouds(
             small_network,
             small_clouds(),
-            config=CloudTrainConfig(epochs=1, num_points=20, regularizer_weight=0.1),
+            config=GraphTrainConfig(epochs=1, num_points=20, regularizer_weight=0.1, augments=True),
             seed=0,
             points_missing=(0.5,),
             options=RunOptions(checkpoints=tmp_path),
@@ -75,10 +75,10 @@ def test_the_network_is_moved_to_the_device_of_the_run() -> None:
     device = torch.device("cpu", 0)
     with mock.patch.object(nn.Module, "to", autospec=True, side_effect=nn.Module.to) as move:
         fit_data(MODELS["gcn"](), small_data(), config=TrainConfig(epochs=1), device=device)
-        fit_graphs(
+        fit_clouds(
             small_network,
             small_clouds(),
-            config=CloudTrainConfig(epochs=1, num_points=20),
+            config=GraphTrainConfig(epochs=1, num_points=20),
             seed=0,
             device=device,
         )

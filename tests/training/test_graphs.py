@@ -10,15 +10,16 @@ from torch import nn
 
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.paper.cloud_baselines import DGCNN, PointNet
-from jlgcn.training import CloudData, CloudTrainConfig, FitResult, RunOptions, fit_graphs
+from jlgcn.paper.cloud_data import CloudData
+from jlgcn.training import FitResult, GraphTrainConfig, RunOptions
 from jlgcn.training.checkpoint import load_checkpoint
 from tests.processes import run_processes
 from tests.training.cloud_worker import losses
-from tests.training.small import small_clouds
+from tests.training.small import fit_clouds, small_clouds
 
 ROOT = Path(__file__).parents[2]
 
-CONFIG = CloudTrainConfig(epochs=6, num_points=24, batch_size=8, lr=0.01, lr_step=3)
+CONFIG = GraphTrainConfig(epochs=6, num_points=24, batch_size=8, lr=0.01, lr_step=3, augments=True)
 
 # The text's metric begins small beside a unit sphere, and the learner says so.
 pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is complete")
@@ -29,15 +30,15 @@ def small() -> GraphLevelJLGCN:
 
 
 def train(seed: int, folder: Path | None = None, **changes: object) -> FitResult:
-    config = CloudTrainConfig(**(vars(CONFIG) | changes))
-    return fit_graphs(
+    config = GraphTrainConfig(**(vars(CONFIG) | changes))
+    return fit_clouds(
         small,
         small_clouds(),
         config=config,
         seed=seed,
         points_missing=(0.0, 0.5),
         options=RunOptions(checkpoints=folder, checkpoint_seconds=0),
-    )[1]
+    )
 
 
 def test_it_learns_and_measures() -> None:
@@ -75,7 +76,7 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
         return model
 
     with pytest.raises(RuntimeError, match="stop"):
-        fit_graphs(
+        fit_clouds(
             make,
             small_clouds(),
             config=CONFIG,
@@ -90,23 +91,18 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 def test_regularizers() -> None:
     assert train(0, regularizer_weight=0.1).parameter_sha256 != train(0).parameter_sha256
-    config = CloudTrainConfig(epochs=1, num_points=24, batch_size=8, regularizer_weight=0.001)
-    fit_graphs(lambda: PointNet(3, 3), small_clouds(), config=config, seed=0)
+    config = GraphTrainConfig(epochs=1, num_points=24, batch_size=8, regularizer_weight=0.001)
+    fit_clouds(lambda: PointNet(3, 3), small_clouds(), config=config, seed=0)
     with pytest.raises(ValueError, match=r"regularizer_weight needs .* but DGCNN has none; set it"):
-        fit_graphs(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config=config, seed=0)
+        fit_clouds(lambda: DGCNN(3, 3, (8, 8), 4), small_clouds(), config=config, seed=0)
 
 
 def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
     """Those of evaluation are not normalised yet, and far smaller."""
     options = replace(PRESETS["paper"], metric_init="median")
     config = replace(CONFIG, epochs=1, lr=0.0, num_points=40, augments=False)
-    model, _ = fit_graphs(
-        lambda: GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4, options=options),
-        small_clouds(),
-        config=config,
-        seed=0,
-    )
-    assert isinstance(model, GraphLevelJLGCN)
+    model = GraphLevelJLGCN(3, 3, (8, 16), (8,), rank=4, options=options)
+    fit_clouds(lambda: model, small_clouds(), config=config)
     out = model.train()(small_clouds().points[:8])
     for learner, features in zip(model.learners, out.features, strict=True):
         z = learner.project(features)[0].detach()
@@ -114,17 +110,17 @@ def test_metrics_begin_at_the_scale_of_the_features_of_training() -> None:
 
 
 def test_a_single_cloud_left_over_is_left_out() -> None:
-    config = CloudTrainConfig(epochs=1, num_points=24, batch_size=7)  # 22 = 3 · 7 + 1
-    assert fit_graphs(small, small_clouds(), config=config, seed=0)[1].history[0]["loss"] > 0
+    config = GraphTrainConfig(epochs=1, num_points=24, batch_size=7)  # 22 = 3 · 7 + 1
+    assert fit_clouds(small, small_clouds(), config=config).history[0]["loss"] > 0
 
 
 def test_evaluation_draws_nothing_from_the_run() -> None:
     """What is drawn in training must not depend on how many clouds are evaluated."""
     data = small_clouds()
     fewer = CloudData(**(vars(data) | {"val": data.val[:5]}))
-    config = CloudTrainConfig(epochs=2, num_points=24, batch_size=8)
+    config = GraphTrainConfig(epochs=2, num_points=24, batch_size=8)
     losses = [
-        [row["loss"] for row in fit_graphs(small, each, config=config, seed=0)[1].history]
+        [row["loss"] for row in fit_clouds(small, each, config=config).history]
         for each in (data, fewer)
     ]
     assert losses[0] == losses[1]

@@ -96,6 +96,13 @@ def recipe_commands(
         download: Annotated[
             bool, typer.Option("--download", help="Download missing data files.")
         ] = False,
+        sha256: Annotated[
+            str | None,
+            typer.Option(
+                metavar="HEX",
+                help="SHA-256 of an archive to download, where the package knows none: ModelNet40.",
+            ),
+        ] = None,
         resume: Annotated[
             bool, typer.Option("--resume", help="Resume interrupted runs from their checkpoints.")
         ] = False,
@@ -138,6 +145,7 @@ def recipe_commands(
             "out": out,
             "root": data,
             "download": download,
+            "sha256": sha256,
             "resume": resume,
             "device": device,
         }

@@ -114,8 +114,8 @@ class LearnGraph:
                 "leave-one-out log-loss %.2f is no better than chance, %.2f: no metric is learned",
                 *(model.layers[0].loss, chance),
             )
-            options = replace(model.options, n_layers=1)
-            model = fit_closed_form(scaler(x), known, graph, train=train, options=options)
+            selected: Any = replace(model.options, n_layers=1)
+            model = fit_closed_form(scaler(x), known, graph, train=train, options=selected)
         row, col = model.graph.edge_index
         is_loop = row == col
         out: Any = copy.copy(data)

@@ -66,3 +66,20 @@ def shared_seed(device: torch.device) -> int:
     if is_distributed():
         dist.broadcast(seed, 0)
     return int(seed)
+
+
+def share_random_state(device: torch.device) -> None:
+    """Set the default generators of all processes to the state of the first process.
+
+    Example:
+        >>> share_random_state(torch.device("cpu"))  # nothing to do in a single process
+    """
+    if not is_distributed():
+        return
+    state = torch.get_rng_state().to(device)  # NCCL broadcasts tensors of an accelerator only
+    dist.broadcast(state, 0)
+    torch.set_rng_state(state.cpu())
+    if device.type == "cuda":
+        state = torch.cuda.get_rng_state(device).to(device)
+        dist.broadcast(state, 0)
+        torch.cuda.set_rng_state(state.cpu(), device)

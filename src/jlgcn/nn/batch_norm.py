@@ -37,6 +37,7 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training or self.sum_over_processes is None:
             plain: Tensor = super().forward(x)
             return plain
+        x = x.to(self.weight.dtype)  # under autocast: bfloat16 has no room for a sum
         mean, num_rows = self.mean_of_all(x.sum(0), x.shape[0])
         # From centred rows: E[x²] - E[x]² would cancel.
         variance, _ = self.mean_of_all((x - mean).square().sum(0), x.shape[0])

@@ -188,6 +188,8 @@ class JLGCNConv(nn.Module):
         narrows = self.out_channels <= self.in_channels or not isinstance(x, Tensor)
         columns = product(x, weight) if narrows else x
         assert isinstance(columns, Tensor)
+        # Under autocast back to float32: bfloat16 has no room for a degree.
+        columns = columns.to(weight.dtype)
         total_degree: Tensor | None = None
         carried: Tensor | None = None
         if nodes is not None and carry is None:

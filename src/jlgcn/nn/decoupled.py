@@ -147,7 +147,7 @@ class DecoupledJLGCN(SavedModule):
         self,
         x: Features,  # (N, in_channels)
         graph: Any = None,  # noqa: ANN401
-    ) -> tuple[SparseGraph, SparseGraph]:
+    ) -> tuple[SparseGraph, Graph]:
         """Return the learned kernel A*, and the normalised sum with the given graph."""
         return self._near(x, graph).graphs(self.metric.weight.mT, self.num_neighbors)
 
@@ -171,7 +171,7 @@ class DecoupledJLGCN(SavedModule):
     def regularizer(self, logits: Tensor, graph: Graph) -> Tensor:  # ()
         r"""Return the graph Laplacian regularizer of class probabilities, tr(Pᵀ(I - Â)P) / N."""
         p = logits.softmax(-1)
-        return (p * (p - graph @ p)).sum(-1).mean()  # type: ignore[operator]
+        return (p * (p - graph @ p)).sum(-1).mean()
 
     @torch.no_grad()
     def regress_metric(
@@ -263,7 +263,7 @@ class _Neighborhood:
             self._components = self.x @ self.directions
         return self._components
 
-    def graphs(self, metric: Tensor, num_neighbors: int) -> tuple[SparseGraph, SparseGraph]:
+    def graphs(self, metric: Tensor, num_neighbors: int) -> tuple[SparseGraph, Graph]:
         """Return the learned kernel, and the normalised sum; weights are differentiable in R."""
         if self._metric is None or not torch.equal(self._metric, metric):
             self._select(metric.detach(), num_neighbors)

@@ -12,8 +12,8 @@ from torch.nn.functional import leaky_relu
 
 from jlgcn._devices import is_check_due
 from jlgcn._memory import check_memory
-from jlgcn._schema import Check, list_of, maybe, real, whole, word
-from jlgcn._validation import as_input, check_edge_index, check_finite
+from jlgcn._schema import Check, either, flag, list_of, maybe, real, whole, word
+from jlgcn._validation import as_input, check_edge_index, check_finite, check_weight
 from jlgcn.graphs import DenseGraph, Graph, as_graph
 from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.calibration import calibrate_learners
@@ -57,7 +57,10 @@ class GraphLevelJLGCN(SavedModule):
         out_channels (int ≥ 1): classes.
         hidden_channels (sequence of int, default (64, 128, 1024)): output features of every layer.
         head_channels (sequence of int, default (512, 256)): hidden widths of the head.
-        rank (int ≥ 1 or None, default 16): rank of every metric; None for full rank.
+        rank (int ≥ 1, sequence of them or None, default 16): rank of every metric, or of each
+            layer's; None for full rank.
+        concat (bool, default True): concatenate a node's own features with the aggregated ones
+            (equation 16), in every layer.
         num_learned (int in [0, layers] or None, default None): number of layers, from the first,
             that learn a graph. None for all; 0 for a network on given, already normalised graphs.
         pooling ("max" or "mean", default "max"): global pooling over the nodes of a graph.
@@ -87,7 +90,8 @@ class GraphLevelJLGCN(SavedModule):
         "out_channels": whole(1, MAX_CHANNELS),
         "hidden_channels": list_of(whole(1, MAX_CHANNELS), MAX_LAYERS, min_length=1),
         "head_channels": list_of(whole(1, MAX_CHANNELS), MAX_LAYERS),
-        "rank": maybe(whole(1, MAX_CHANNELS)),
+        "rank": maybe(either(whole(1, MAX_CHANNELS), list_of(whole(1, MAX_CHANNELS), MAX_LAYERS))),
+        "concat": flag,
         "num_learned": whole(0, MAX_LAYERS),
         "pooling": word(*get_args(Pooling)),
         "dropout": real(0, 1),
@@ -102,8 +106,9 @@ class GraphLevelJLGCN(SavedModule):
         out_channels: int,
         hidden_channels: Sequence[int] = (64, 128, 1024),
         head_channels: Sequence[int] = (512, 256),
-        rank: int | None = 16,
+        rank: int | Sequence[int] | None = 16,
         *,
+        concat: bool = True,
         num_learned: int | None = None,
         pooling: Pooling = "max",
         dropout: float = 0.5,
@@ -118,24 +123,34 @@ class GraphLevelJLGCN(SavedModule):
                 f"num_learned must be between 0 and {num_layers}, the number of layers, but it is "
                 f"{num_learned}"
             )
+        widths = [in_channels, *hidden_channels]
+        if rank is None:
+            ranks = widths[:-1]
+        else:
+            ranks = list(rank) if isinstance(rank, Sequence) else [rank] * num_layers
+        if len(ranks) != num_layers:
+            raise ValueError(
+                f"rank must be a number, or one for each of {num_layers} layers, but it has "
+                f"{len(ranks)}; pass as many as hidden_channels"
+            )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.hidden_channels = tuple(hidden_channels)
         self.head_channels = tuple(head_channels)
-        self.rank = rank
+        self.rank = tuple(ranks) if isinstance(rank, Sequence) else rank
+        self.concat = concat
         self.dropout = dropout
         self.backend: Backend = backend
         self.options = resolve_options(options)
         self.num_learned = num_layers if num_learned is None else num_learned
         self.pooling: Pooling = pooling
         self.negative_slope = negative_slope
-        widths = [in_channels, *hidden_channels]
         self.convs = nn.ModuleList(
             JLGCNConv(
                 before,
                 after,
-                before if rank is None else rank,
-                concat=True,
+                ranks[index],
+                concat=concat,
                 learns=index < self.num_learned,
                 options=self.options,
                 backend=backend,
@@ -195,7 +210,7 @@ class GraphLevelJLGCN(SavedModule):
         Args:
             x: features.
             graph: given graphs, (B, N, N); with `batch`, an edge_index over the nodes of all
-                graphs.
+                graphs, or a pair of it and edge weights.
             batch: graph of each node, ascending, for graphs of different sizes.
             valid: False marks padding, if x is padded already.
         """
@@ -258,14 +273,15 @@ class GraphLevelJLGCN(SavedModule):
 def pad_graphs(
     x: Tensor,  # (nodes of all graphs, C)
     batch: Tensor,  # (nodes of all graphs,), int64, ascending
-    edge_index: Tensor | None = None,  # (2, E)
+    edges: Tensor | tuple[Tensor, Tensor] | None = None,  # (2, E), or with weights, (E,)
 ) -> tuple[Tensor, Tensor, DenseGraph | None]:  # (B, N, C), (B, N)
     """Pad graphs of different sizes to the largest size, and mark the real nodes.
 
     Args:
         x: features.
         batch: graph of each node.
-        edge_index: edges between nodes of the same graph, both directions.
+        edges: edge_index of edges between nodes of the same graph, both directions, or a pair of
+            it and weights; 1 by default.
 
     Cost: memory B·N·C, and B·N² with edges, where N is the size of the largest graph.
 
@@ -292,8 +308,9 @@ def pad_graphs(
     padded[batch, position] = x
     valid = torch.zeros(num_graphs, size, dtype=torch.bool, device=x.device)
     valid[batch, position] = True
-    if edge_index is None:
+    if edges is None:
         return padded, valid, None
+    edge_index, edge_weight = (edges, None) if isinstance(edges, Tensor) else edges
     check_edge_index(edge_index, x.shape[0])
     row, col = edge_index
     if bool((batch[row] != batch[col]).any()):
@@ -301,7 +318,12 @@ def pad_graphs(
     needed = num_graphs * size * size * x.element_size()
     check_memory(needed, x.device, "a batch of dense graphs", "a smaller batch of smaller graphs")
     weight = x.new_zeros(num_graphs, size, size)
-    weight[batch[row], position[row], position[col]] = 1
+    if edge_weight is None:
+        weight[batch[row], position[row], position[col]] = 1
+    else:
+        check_weight(edge_weight, edge_index)
+        places = (batch[row], position[row], position[col])
+        weight.index_put_(places, edge_weight.to(x.dtype), accumulate=True)
     return padded, valid, DenseGraph(torch.maximum(weight, weight.mT))
 
 

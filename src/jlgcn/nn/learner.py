@@ -20,6 +20,7 @@ from jlgcn.nn.neighbors import KeptNeighbors
 from jlgcn.nn.options import METRIC_INITS, MetricInit
 from jlgcn.ops.blocks import kernel_matrix
 from jlgcn.ops.knn import nearest_neighbors
+from jlgcn.ops.precision import no_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -268,7 +269,8 @@ class GraphLearner(nn.Module):
                 'call calibrate(x) before the first forward, or set metric_init="random"'
             )
         may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
-        return project(x, self.metric.weight, may_centre=may_centre)
+        with no_autocast(x.device):  # distances of points that bfloat16 rounded would be wrong
+            return project(x, self.metric.weight, may_centre=may_centre)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)

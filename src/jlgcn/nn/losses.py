@@ -10,6 +10,7 @@ from torch import Tensor
 from jlgcn.graphs import Graph
 from jlgcn.nn.features import Features
 from jlgcn.nn.options import JLGCNOptions
+from jlgcn.ops.precision import compute_dtype
 
 
 def laplacian_regularizer(
@@ -116,7 +117,7 @@ def network_regularizer(
     terms = [
         laplacian_regularizer(
             graph if options.glr_normalized else kernel,
-            x if options.glr_on == "input" else seen,
+            x if options.glr_on == "input" else _in_full_precision(seen),
             normalized=options.glr_normalized,
             probes=probes,
             generator=generator,
@@ -124,3 +125,8 @@ def network_regularizer(
         for kernel, graph, seen in zip(learned, graphs, features, strict=False)
     ]
     return torch.stack(terms).sum(0)
+
+
+def _in_full_precision(x: Features) -> Features:
+    """Return hidden features of bfloat16 in float32; sparse ones are the network's input."""
+    return x.to(compute_dtype(x)) if isinstance(x, Tensor) else x

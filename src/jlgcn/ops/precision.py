@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
+
+#: Precision of the products with weights in training.
+Precision = Literal["float32", "bfloat16"]
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
@@ -34,6 +38,25 @@ def no_autocast(device: torch.device) -> AbstractContextManager[None]:
     """
     # The meta device (shapes without values) has no autocast.
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
+def mixed_precision(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    """Return a context in which products with weights are computed in a precision.
+
+    "float32" leaves everything as it is. "bfloat16" is `torch.autocast`; distances, degrees and
+    products with graphs keep their precision (:func:`no_autocast`).
+
+    Example:
+        >>> with mixed_precision(torch.device("cpu"), "bfloat16"):
+        ...     torch.nn.Linear(2, 3)(torch.ones(1, 2)).dtype
+        torch.bfloat16
+    """
+    choices = get_args(Precision)
+    if precision not in choices:
+        raise ValueError(f"precision must be one of {', '.join(choices)}, but it is {precision!r}")
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch.nn.functional import leaky_relu
 from jlgcn.graphs import DenseGraph
 from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.graph_models import GraphLevelJLGCN, GraphLevelOutput
+from jlgcn.ops.precision import compute_dtype, no_autocast
 
 
 class KnnGCN(nn.Module):
@@ -26,6 +27,8 @@ class KnnGCN(nn.Module):
         hidden_channels (sequence of int): output features of every layer.
         head_channels (sequence of int): hidden widths of the head.
         num_neighbors (int ≥ 1, default 20): neighbours of a point, as in the paper.
+        concat (bool, default True): concatenate a point's own features with the aggregated ones, as
+            the paper's network does; whether its baseline does is open.
 
     Shapes: x (B, N, in_channels) to logits (B, out_channels).
 
@@ -43,11 +46,15 @@ class KnnGCN(nn.Module):
         hidden_channels: Sequence[int] = (64, 128, 1024),
         head_channels: Sequence[int] = (512, 256),
         num_neighbors: int = 20,
+        *,
+        concat: bool = True,
     ) -> None:
         super().__init__()
         self.num_neighbors = num_neighbors
         self.network = GraphLevelJLGCN(
-            in_channels, out_channels, hidden_channels, head_channels, num_learned=0
+            *(in_channels, out_channels, hidden_channels, head_channels),
+            num_learned=0,
+            concat=concat,
         )
 
     def forward(self, x: Tensor) -> GraphLevelOutput:
@@ -97,7 +104,7 @@ class PointNet(nn.Module):
 
     def regularizer(self, output: GraphLevelOutput) -> Tensor:  # (B,)
         """Return the orthogonality penalty ‖I - T Tᵀ‖² of each cloud's feature transform T."""
-        transform = output.features[1]
+        transform = output.features[1].to(compute_dtype(output.features[1]))
         eye = torch.eye(transform.shape[-1], dtype=transform.dtype, device=transform.device)
         return (eye - transform @ transform.mT).square().sum((-2, -1))
 
@@ -176,8 +183,9 @@ class EdgeConv(nn.Module):
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """Return new features."""
         # W₁(f_j - f_i) + W₂f_i, with W₁ and W₂ applied to nodes instead of edges.
-        other = self.difference(x)
-        own = self.own(x) - other
+        dtype = self.norm.weight.dtype  # under autocast: bfloat16 has no room for a sum
+        other = self.difference(x).to(dtype)
+        own = self.own(x).to(dtype) - other
         # Normalisation and activation are monotone in each channel, so the edge with the largest
         # result is known before, and only this edge is computed.
         with torch.no_grad():
@@ -223,10 +231,12 @@ def neighbors(
                  [1, 0],
                  [2, 1]]])
     """
+    x = x.to(compute_dtype(x))
     x = x - x.mean(-2, keepdim=True)
     square = x.square().sum(-1)
     # ‖f_j‖² - 2 f_i·f_j orders the nodes j as their distance from i does.
-    closeness = torch.baddbmm(square.unsqueeze(-2), x, x.mT, alpha=-2)
+    with no_autocast(x.device):
+        closeness = torch.baddbmm(square.unsqueeze(-2), x, x.mT, alpha=-2)
     return closeness.topk(min(num_neighbors, x.shape[-2]), largest=False).indices
 
 

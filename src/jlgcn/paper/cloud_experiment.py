@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,9 +12,17 @@ from torch import Tensor, nn
 from jlgcn.nn import PRESETS, GraphLevelJLGCN
 from jlgcn.nn.options import MetricInit
 from jlgcn.paper.cloud_baselines import DGCNN, KnnGCN, PointNet, neighbors
+from jlgcn.paper.cloud_data import CloudData
+from jlgcn.paper.cloud_download import download_clouds
 from jlgcn.paper.experiment import Experiment, Fitted, Where, round_digits
 from jlgcn.paper.point_clouds import load_clouds
-from jlgcn.training import CloudData, CloudTrainConfig, fit_graphs
+from jlgcn.training import GraphTrainConfig, fit_graphs
+
+#: Output features of the layers.
+WIDTHS = (64, 128, 1024)
+
+#: Training as in the paper, which does not say how clouds are augmented.
+PAPER = GraphTrainConfig(num_points=1024, augments=True)
 
 #: Fractions of missing points in the paper's robustness figure.
 POINTS_MISSING = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -27,26 +35,30 @@ class CloudExperiment(Experiment):
     Attributes:
         dataset (str): folder of the clouds, relative to the root of the data.
         model ("jlgcn", "knn-gcn", "pointnet" or "dgcnn"): network; of the fields below, baselines
-            use `num_neighbors` and `train` only.
+            use `num_neighbors` and `train` only, and kNN-GCN `concat`.
+        concat (bool): concatenate a point's own features with the aggregated ones.
         rank (int ≥ 1 or None): rank of every metric; None for full rank.
+        wide_metric (bool): make every metric as wide as its layer's weights W instead.
         metric_init ("median", "random" or "identity"): initialisation of the metrics.
         median_distance (float > 0): median squared distance after calibration with "median".
         num_neighbors (int ≥ 1): neighbours of a point for kNN-GCN and DGCNN.
         keep_clouds (int ≥ 0): number of test clouds whose learned edge weights are recorded, for a
             figure.
-        train (CloudTrainConfig): optimisation hyperparameters.
+        train (GraphTrainConfig): optimisation hyperparameters.
     """
 
     task: ClassVar[str] = "clouds"
 
     dataset: str = "modelnet10_voxel_hdf5_1024"
     model: Literal["jlgcn", "knn-gcn", "pointnet", "dgcnn"] = "jlgcn"
+    concat: bool = True
     rank: int | None = 16
+    wide_metric: bool = False
     metric_init: MetricInit = "median"
     median_distance: float = 1.0
     num_neighbors: int = 20
     keep_clouds: int = 0
-    train: CloudTrainConfig = field(default_factory=CloudTrainConfig)
+    train: GraphTrainConfig = PAPER
 
     def configuration(self) -> dict[str, Any]:
         """Return all fields as plain values, with the task."""
@@ -54,12 +66,17 @@ class CloudExperiment(Experiment):
 
     def fit(self, seed: int, where: Where, data: CloudData | None = None) -> Fitted:
         """Train and evaluate on a data set of point clouds."""
-        clouds = load_clouds(self.dataset, where.root) if data is None else data
-        model, result = fit_graphs(
-            lambda: make_model(self, clouds.num_classes),
-            clouds,
+        clouds = load(self, where) if data is None else data
+        torch.manual_seed(seed)
+        model = make_model(self, clouds.num_classes)
+        result = fit_graphs(
+            model,
+            clouds.points,
+            clouds.y,
+            train=clouds.train,
+            val=clouds.val,
+            test=clouds.test,
             config=self.train,
-            seed=seed,
             points_missing=POINTS_MISSING,
             device=where.device,
             options=where.options,
@@ -76,6 +93,13 @@ class CloudExperiment(Experiment):
             points = points.to(where.device)
             files["weights"] = point_weights(model, points, titles, self.num_neighbors)
         return Fitted(result, clouds.sha256, files)
+
+
+def load(experiment: CloudExperiment, where: Where) -> CloudData:
+    """Return the data set of an experiment, downloaded if that is asked for."""
+    if where.download:
+        download_clouds(experiment.dataset, where.root, sha256=where.sha256)
+    return load_clouds(experiment.dataset, where.root)
 
 
 @torch.no_grad()
@@ -116,9 +140,13 @@ def make_model(experiment: CloudExperiment, num_classes: int) -> nn.Module:
             metric_init=experiment.metric_init,
             median_distance=experiment.median_distance,
         )
-        return GraphLevelJLGCN(3, num_classes, rank=experiment.rank, options=options)
+        rank = WIDTHS if experiment.wide_metric else experiment.rank
+        return GraphLevelJLGCN(
+            3, num_classes, WIDTHS, rank=rank, concat=experiment.concat, options=options
+        )
     if experiment.model == "knn-gcn":
-        return KnnGCN(3, num_classes, num_neighbors=experiment.num_neighbors)
+        num_neighbors, concat = experiment.num_neighbors, experiment.concat
+        return KnnGCN(3, num_classes, WIDTHS, num_neighbors=num_neighbors, concat=concat)
     if experiment.model == "dgcnn":
         return DGCNN(3, num_classes, num_neighbors=experiment.num_neighbors)
     return PointNet(3, num_classes)

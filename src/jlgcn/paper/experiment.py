@@ -32,6 +32,7 @@ class Where:
     Attributes:
         root (Path or None): folder of the data; None for the environment variable JLGCN_DATA.
         download (bool): download missing data files.
+        sha256 (str or None): hash of a download whose hash this package does not know.
         options (RunOptions): checkpoints, progress bar.
         out (Path or None): folder of runs, where accesses to test labels are counted; None forbids
             access.
@@ -42,6 +43,7 @@ class Where:
 
     root: Path | None = None
     download: bool = False
+    sha256: str | None = None
     options: RunOptions = field(default_factory=RunOptions)
     out: Path | None = None
     recipe: str = ""
@@ -118,6 +120,7 @@ def run_seed(
     root: Path | None = None,
     data: Any = None,  # noqa: ANN401
     download: bool = False,
+    sha256: str | None = None,
     resume: bool = False,
     device: str = "cpu",
     options: RunOptions | None = None,
@@ -136,6 +139,8 @@ def run_seed(
         root (Path or None, default None): folder of the data; None for JLGCN_DATA.
         data (NodeData, CloudData or None, default None): replaces the experiment's data set.
         download (bool, default False): download missing data files.
+        sha256 (str or None, default None): SHA-256 of the archive, to download ModelNet40, of which
+            none is published.
         resume (bool, default False): resume an interrupted run from its checkpoint; False raises
             FileExistsError if there is one.
         device (str, default "cpu"): device to train on.
@@ -163,7 +168,7 @@ def run_seed(
         checkpoints=checkpoints,
         label=f"{recipe} {variant} seed {seed}",
     )
-    where = Where(root, download, options, out, recipe, variant, device)
+    where = Where(root, download, sha256, options, out, recipe, variant, device)
     fitted = experiment.fit(seed, where, data)
     if not is_first:
         return {}

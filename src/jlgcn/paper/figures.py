@@ -131,7 +131,7 @@ def cloud_robustness(recipe: Recipe[Any], rows: Sequence[Row]) -> Figure:
     """Plot accuracy on clouds against the missing fraction of points, with confidence bands."""
     figure = _figure(7, 4)
     axes = figure.subplots()
-    for variant, color in zip(recipe.variants, _OTHERS, strict=True):
+    for variant, color in zip(recipe.variants, (*_OTHERS, "#be185d", "#0f766e"), strict=False):
         points = sorted(
             (float(row["metric"].split()[1]), row)
             for row in rows

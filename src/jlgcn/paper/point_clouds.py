@@ -17,8 +17,8 @@ from jlgcn._memory import check_unpacked
 from jlgcn._optional import require
 from jlgcn._validation import check_finite
 from jlgcn.io.files import data_root
+from jlgcn.paper.cloud_data import CloudData
 from jlgcn.paper.corrupt import drop_labels
-from jlgcn.training import CloudData
 
 # Errors of h5py and zlib on damaged or unexpected files.
 _NOT_HDF5 = (

@@ -1,6 +1,7 @@
 """All recipes of the paper, by name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from jlgcn.paper.ablation import graphs, regularizer
@@ -12,6 +13,7 @@ from jlgcn.paper.recipe import Recipe
 from jlgcn.paper.records import config_hash
 from jlgcn.paper.robustness import edges, labels
 from jlgcn.paper.table2 import citeseer, cora, pubmed, pubmed_10k
+from jlgcn.training import TrainConfig
 
 _MAKERS: tuple[Callable[[], Recipe[Any]], ...] = (
     cora,
@@ -61,8 +63,9 @@ def experiment_key(configuration: dict[str, Any]) -> str:
     """
     experiments = {NodeExperiment.task: NodeExperiment, CloudExperiment.task: CloudExperiment}
     made = experiments.get(configuration.get("task", NodeExperiment.task))
-    if made is None:  # of an experiment outside the paper
-        return config_hash(configuration)
+    if made is None:  # of an experiment outside the paper, trained on nodes if it is trained
+        train = asdict(TrainConfig()) | configuration.get("train", {})
+        return config_hash(configuration | ({"train": train} if "train" in configuration else {}))
     defaults = made().configuration()
     train = defaults["train"] | configuration.get("train", {})
     return config_hash(defaults | configuration | {"train": train, "protocol": None})

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jlgcn.paper.model_sizes import size_table
 from jlgcn.paper.recipe import METRICS, Recipe
 from jlgcn.paper.recipes import RECIPES
 from jlgcn.paper.summary import recorded_recipes
@@ -111,7 +112,8 @@ def recorded_tables(
 ) -> dict[str, str]:
     """Return the Markdown table of every recipe with records, by name.
 
-    "overview" has the main variants of all citation networks.
+    "overview" has the main variants of all citation networks, and "clouds-sizes" the sizes of the
+    networks for point clouds.
     """
     lines = {recipe.name: recipe_table(recipe, rows) for recipe in recipes.values()}
     tables = {
@@ -125,6 +127,7 @@ def recorded_tables(
             (recipe.name, *line) for line in lines[recipe.name][1:] if line[0] in recipe.main
         ]
     tables["overview"] = markdown(overview)
+    tables["clouds-sizes"] = markdown(size_table())
     return tables
 
 

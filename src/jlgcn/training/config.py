@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jlgcn.ops.precision import Precision
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -19,6 +21,8 @@ class TrainConfig:
             disables it.
         glr_probes (int ≥ 1 or None, default 16): Hutchinson probes of the regularizer, see
             :func:`jlgcn.nn.laplacian_regularizer`; None for its exact value.
+        precision ("float32" or "bfloat16", default "float32"): precision of products with weights,
+            by `torch.autocast`; distances, degrees and products with graphs stay in float32.
 
     Example:
         >>> TrainConfig().rate(100)
@@ -32,6 +36,7 @@ class TrainConfig:
     weight_decay: float = 5e-4
     glr_weight: float = 1e-4
     glr_probes: int | None = 16
+    precision: Precision = "float32"
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, from 0."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from jlgcn._validation import (
     check_classes,
@@ -20,6 +20,16 @@ from jlgcn._validation import (
 from jlgcn.graphs import Graph, SparseGraph, as_graph
 from jlgcn.ops import SparseFeatures
 from jlgcn.training.loop import state_hash
+
+
+def as_module(model: Any, device: torch.device | str | None) -> nn.Module:  # noqa: ANN401
+    """Return the network on a device, or raise if it is none that can be trained in place."""
+    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
+        raise TypeError(
+            "model must be a torch.nn.Module with parameters, which is trained in place, but it is "
+            f"a {type(model).__name__}; pass for example JLGCN(in_channels, 16, out_channels)"
+        )
+    return model if device is None else model.to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,17 +116,17 @@ def as_inputs(
         test = getattr(data, "test_mask", None) if test is None else test
     features = _as_features(x, like)
     num_nodes = features.shape[0]
-    labels = _as_tensor(y, "y", like.device)
+    labels = as_tensor(y, "y", like.device)
     check_classes(labels, num_nodes)
     parts = {
-        name: _as_nodes(nodes, name, num_nodes, like.device)
+        name: as_nodes(nodes, name, num_nodes, like.device)
         for name, nodes in (("val", val), ("test", test))
     }
     if train is None:
         train = labels >= 0
         for nodes in parts.values():
             train[nodes] = False
-    parts["train"] = _as_nodes(train, "train", num_nodes, like.device)
+    parts["train"] = as_nodes(train, "train", num_nodes, like.device)
     for name in ("train", "val"):
         check_labels(labels, parts[name], num_nodes, name=name)
     given = as_graph(graph, num_nodes, dtype=like.dtype, device=like.device)
@@ -134,7 +144,7 @@ def _as_features(x: Any, like: Tensor) -> Tensor | SparseFeatures:  # noqa: ANN4
         check_shape(x.shape, "x")
         check_finite(x.value)
         return x.to(like.device).map(lambda value: value.to(like.dtype))
-    tensor = _as_tensor(x, "x", like.device)
+    tensor = as_tensor(x, "x", like.device)
     check_shape(tensor.shape, "x")
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -142,30 +152,41 @@ def _as_features(x: Any, like: Tensor) -> Tensor | SparseFeatures:  # noqa: ANN4
     return tensor.to(like.dtype) if tensor.dtype.is_floating_point else tensor
 
 
-def _as_nodes(
+def as_nodes(
     nodes: Any,  # noqa: ANN401
     name: str,
     num_nodes: int,
     device: torch.device,
+    *,
+    unit: str = "node",
 ) -> Tensor:
-    """Convert indices, or a mask of all nodes, to indices; None to none."""
+    """Convert indices, or a mask of all nodes, to indices; None to none.
+
+    Args:
+        nodes: indices or mask.
+        name: name of the argument in error messages.
+        num_nodes: number of nodes.
+        device: device of the indices.
+        unit: what is split, in error messages.
+    """
     if nodes is None:
         return torch.empty(0, dtype=torch.int64, device=device)
-    found = _as_tensor(nodes, name, device)
+    found = as_tensor(nodes, name, device)
     if found.dtype == torch.bool and found.shape == (num_nodes,):
         return found.nonzero().flatten()
     is_index = found.dtype != torch.bool and not found.dtype.is_floating_point
     if found.dim() != 1 or not (is_index or found.numel() == 0):
         raise ValueError(
-            f"{name} must be a vector of node indices, or a mask of {num_nodes} nodes, but it is "
-            f"{found.dtype} of shape {tuple(found.shape)}; of several masks pass one column"
+            f"{name} must be a vector of {unit} indices, or a mask of {num_nodes} {unit}s, but it "
+            f"is {found.dtype} of shape {tuple(found.shape)}; of several masks pass one column"
         )
     found = found.long()
     check_nodes(found, num_nodes, name=name)
     return found
 
 
-def _as_tensor(values: Any, name: str, device: torch.device) -> Tensor:  # noqa: ANN401
+def as_tensor(values: Any, name: str, device: torch.device) -> Tensor:  # noqa: ANN401
+    """Convert a tensor, or an array of numbers."""
     if isinstance(values, Tensor):
         return values.to(device)
     if values is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,10 +22,11 @@ from jlgcn.distributed.collectives import (
 from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import JLGCN, DecoupledJLGCN, JLGCNOutput
 from jlgcn.ops import SparseFeatures
+from jlgcn.ops.precision import Precision, compute_dtype, mixed_precision
 from jlgcn.training.config import TrainConfig
 from jlgcn.training.decoupled import DecoupledConfig, decoupled_loss, parameter_groups
 from jlgcn.training.deterministic import bits_identity, deterministic_algorithms
-from jlgcn.training.inputs import NodeInputs, as_inputs
+from jlgcn.training.inputs import NodeInputs, as_inputs, as_module
 from jlgcn.training.loop import FitResult, Run, RunOptions, run_epochs
 
 
@@ -88,7 +89,7 @@ def fit_nodes(
     if config is None:
         config = DecoupledConfig() if isinstance(model, DecoupledJLGCN) else TrainConfig()
     options = RunOptions() if options is None else options
-    model = _as_module(model) if device is None else _as_module(model).to(device)
+    model = as_module(model, device)
     inputs = as_inputs(x, y, graph, train=train, val=val, test=test, like=next(model.parameters()))
     if trace_test:
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
@@ -113,7 +114,7 @@ def fit_nodes(
                 "data": inputs.sha256(),
             }
             run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
-        part = _Part.of(network, inputs, seed)
+        part = replace(_Part.of(network, inputs, seed), precision=config.precision)
         _calibrate(network, part)
         run_epochs(
             run,
@@ -131,15 +132,6 @@ def fit_nodes(
     best_test = max(row["test_accuracy"] for row in run.history) if trace_test else None
     accuracy = part.accuracy(test_logits, part.test) if inputs.has_test_labels else math.nan
     return run.result(accuracy, best_test_accuracy=best_test)
-
-
-def _as_module(model: Any) -> nn.Module:  # noqa: ANN401
-    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
-        raise TypeError(
-            "model must be a torch.nn.Module with parameters, which is trained in place, but it is "
-            f"a {type(model).__name__}; pass for example JLGCN(in_channels, 16, out_channels)"
-        )
-    return model
 
 
 def _parameters(model: nn.Module, config: TrainConfig) -> Any:  # noqa: ANN401
@@ -178,6 +170,7 @@ class _Part:
         test: its test nodes.
         counts: numbers of training, validation and test nodes over all processes.
         seed: seed of the run; None in a single process.
+        precision: precision of products with weights.
     """
 
     x: Tensor | SparseFeatures
@@ -188,6 +181,7 @@ class _Part:
     test: Tensor
     counts: dict[str, int]
     seed: int | None = None
+    precision: Precision = "float32"
 
     @classmethod
     def of(
@@ -320,10 +314,13 @@ def _logits(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, JLGCNOutput | None]:
     """Return the logits of some nodes, and the output of a JLGCN, which computes these only."""
-    if isinstance(model, DecoupledJLGCN):
-        return model(part.x, part.graph, nodes).logits, None
-    if isinstance(model, JLGCN):
-        output: JLGCNOutput = model(part.x, part.graph, nodes, probes=probes, generator=generator)
-        return output.logits, output
-    logits: Tensor = model(part.x, part.graph)
-    return logits[nodes], None
+    with mixed_precision(part.y.device, part.precision):
+        if isinstance(model, DecoupledJLGCN):
+            return model(part.x, part.graph, nodes).logits, None
+        if isinstance(model, JLGCN):
+            output: JLGCNOutput = model(
+                part.x, part.graph, nodes, probes=probes, generator=generator
+            )
+            return output.logits.to(compute_dtype(output.logits)), output
+        logits: Tensor = model(part.x, part.graph)
+    return logits[nodes].to(compute_dtype(logits)), None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jlgcn.training.cloud_data import augment, choose_points, drop_points, unit_sphere
+from jlgcn.training.points import augment, choose_points, drop_points, unit_sphere
 
 
 def test_the_unit_sphere() -> None:
