@@ -1,0 +1,378 @@
+"""The paper's network, trained and fitted to the rows of a table."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from jlgcn._memory import check_memory
+from jlgcn.closed_form.active import select_queries
+from jlgcn.closed_form.candidates import Features
+from jlgcn.closed_form.explain import NodeExplanation
+from jlgcn.estimator.network_options import NetworkOptions, check_network_options
+from jlgcn.graphs import SparseGraph, as_graph, gaussian_knn_graph
+from jlgcn.graphs.attached import attach
+from jlgcn.graphs.explanation import EdgeExplanation
+from jlgcn.nn import JLGCN
+from jlgcn.nn.learner import MAX_DENSE_NODES, MAX_EXACT_NODES, Backend
+from jlgcn.nn.options import JLGCNOptions, resolve_options
+from jlgcn.ops import SparseFeatures
+from jlgcn.training import FitResult, RunOptions, TrainConfig, fit_nodes
+
+#: Neighbours of a row in a kNN graph where `n_neighbors` is None.
+NUM_NEIGHBORS = 16
+
+# The learning rate is constant for a fifth of the epochs, as in the paper's code (100 of 500).
+_NUM_RATES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkModel:
+    """A trained :class:`jlgcn.nn.JLGCN` and the rows it was fitted to (transductive).
+
+    All tensors are on one device.
+
+    Attributes:
+        network: the network, in evaluation mode.
+        x: features of all rows, scaled, with a mean squared norm of 1, (N, in_channels).
+        unit: norm by which the scaled features were divided.
+        given: the given graph, or None.
+        logits: class scores of all rows, (N, num_classes).
+        hidden: features of all rows before layer 1, 2, …; each (N, hidden_channels).
+        train: labelled rows, (M,), int64.
+        labels: their classes, (M,), int64.
+        validation: rows of `train` whose labels selected the epoch, (V,), int64.
+        best_epoch: the selected epoch, from 0.
+        curve: training loss, validation accuracy and validation loss of every epoch, (epochs, 3).
+    """
+
+    network: JLGCN
+    x: Features
+    unit: float
+    given: SparseGraph | None
+    logits: Tensor
+    hidden: tuple[Tensor, ...]
+    train: Tensor
+    labels: Tensor
+    validation: Tensor
+    best_epoch: int
+    curve: Tensor
+
+    #: The layer whose metric is one of the input features.
+    default_layer = 0
+    #: Factor of the learned weights where they are added to given ones.
+    learned_scale = 1.0
+
+    @property
+    def num_layers(self) -> int:
+        """Number of learned graphs."""
+        return 1 + len(self.hidden)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """Losses and validation accuracy, epoch by epoch."""
+        names = ("loss", "val_accuracy", "val_loss")
+        return [dict(zip(names, row, strict=True)) for row in self.curve.tolist()]
+
+    @property
+    def best_params(self) -> dict[str, int]:
+        """The hyperparameter that validation selected: the epoch."""
+        return {"epoch": self.best_epoch}
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that "auto" stands for."""
+        if self.network.backend != "auto":
+            return self.network.backend
+        limit = MAX_EXACT_NODES.get(self.logits.device.type, MAX_EXACT_NODES["cpu"])
+        return "exact" if self.logits.shape[0] <= limit else "knn"
+
+    def __repr__(self) -> str:
+        nodes, classes = self.logits.shape
+        return f"NetworkModel({nodes:,} nodes, {classes} classes, epoch {self.best_epoch})"
+
+    @torch.no_grad()
+    def predict(
+        self,
+        x: Features,  # (M, in_channels)
+        edges: tuple[Tensor, Tensor] | None = None,  # (2, E), int64, and (E,)
+    ) -> Tensor:  # (M, num_classes)
+        """Return class scores of new rows (inductive), each attached to the graph by itself.
+
+        New rows stand behind the old ones (:func:`jlgcn.graphs.attach`) and have edges to old rows
+        only, learned and given, so their scores do not depend on other new rows.
+
+        Args:
+            x: features of the new rows, scaled by the scaler of fit.
+            edges: given edges as pairs of a new row and a row of fit, and their weights.
+
+        Cost: a forward pass of all rows, old ones included. In float64, so that rounding does not
+        depend on the number of new rows either.
+        """
+        num_old, num_new = self.logits.shape[0], x.shape[0]
+        index, weight = (None, None) if edges is None else (edges[0], edges[1].double())
+        given = as_graph(self.given, num_old, dtype=torch.float64, device=self.logits.device)
+        rows = _stacked(_as_float64(self.x), _as_float64(x, 1 / self.unit))
+        new = torch.arange(num_old, num_old + num_new, device=self.logits.device)
+        network = copy.deepcopy(self.network).double()
+        logits: Tensor = network(densified(rows), attach(given, num_new, index, weight), new).logits
+        return logits
+
+    @torch.no_grad()
+    def learned_graph(self, layer: int) -> SparseGraph:
+        """Return the edges of each row to its nearest rows in the metric of a layer.
+
+        Of an exact graph, these are the edges of largest weight.
+
+        Cost: one search for nearest neighbours.
+        """
+        z = self.network.learners[layer].project(densified(self._seen(layer)))
+        return gaussian_knn_graph(z, self.network.num_neighbors)
+
+    def weighted_given(self) -> SparseGraph | None:
+        """Return the given graph, or None; the network trusts all its edges equally."""
+        return self.given
+
+    def features_of(self, nodes: Tensor, layer: int) -> Tensor:  # (K, channels)
+        """Return the features of some rows as the metric of a layer sees them."""
+        return _dense_rows(self._seen(layer), nodes)
+
+    def explain_edge(self, first: Tensor, second: Tensor, layer: int) -> EdgeExplanation:
+        """Decompose the learned squared distance of two rows of :meth:`features_of`, exactly.
+
+        See :meth:`jlgcn.nn.GraphLearner.explain_edge`.
+        """
+        learner = copy.deepcopy(self.network.learners[layer]).cpu()
+        return learner.explain_edge(first.cpu(), second.cpu())
+
+    def contributions(self, first: Tensor, second: Tensor) -> Tensor:  # (P, in_channels)
+        """Return contributions of features to the squared distances of pairs of rows.
+
+        Args:
+            first: numbers of the first rows, (P,).
+            second: numbers of the second rows, (P,).
+        """
+        learner = copy.deepcopy(self.network.learners[self.default_layer]).cpu()
+        ends = (_dense_rows(self.x, nodes).cpu() for nodes in (first, second))
+        pairs = zip(*ends, strict=True)
+        return torch.stack([learner.explain_edge(*pair).features for pair in pairs])
+
+    def explain_node(self, node: int) -> NodeExplanation:
+        """Raise: the scores of a network are no sum over edges."""
+        raise ValueError(
+            "the class scores of a network are not a sum over a row's edges, so a prediction has "
+            "no exact explanation; explain an edge instead: explain_edge(i, j), or "
+            '"jlgcn explain MODEL I J"; or fit with solver="closed_form"'
+        )
+
+    @torch.no_grad()
+    def suggest_labels(self, num: int) -> Tensor:  # (num,), int64
+        """Return the rows to label next (active learning), the most informative first.
+
+        Sequential V-optimal design on the input of the last layer, as if labels changed that
+        layer's weights only, see :func:`jlgcn.closed_form.active.select_queries`.
+
+        Args:
+            num: number of rows.
+        """
+        return select_queries(self.embedding(), self.train, num)
+
+    def feature_importance(self, layer: int) -> Tensor:  # (channels,)
+        """Return each feature's mean contribution to the squared distance of two rows.
+
+        See :meth:`jlgcn.nn.GraphLearner.feature_importance`.
+        """
+        return self.network.learners[layer].feature_importance(densified(self._seen(layer)))
+
+    def embedding(self) -> Tensor:  # (N, channels)
+        """Return the features before the last layer; of a single layer, the class scores."""
+        return self.hidden[-1] if self.hidden else self.logits
+
+    def _seen(self, layer: int) -> Features:
+        seen: tuple[Features, ...] = (self.x, *self.hidden)
+        return seen[layer]
+
+
+def fit_network(
+    x: Features,  # (N, in_channels)
+    y: Tensor,  # (N,), int64
+    graph: SparseGraph | None = None,
+    *,
+    train: Tensor,  # (M,), int64
+    options: NetworkOptions,
+    num_neighbors: int = NUM_NEIGHBORS,
+    progress: bool = False,
+) -> NetworkModel:
+    """Train a JLGCN on rows with some labels; held-out labels select the epoch.
+
+    Features are divided by the root mean square of their rows' norms, as the paper's have rows of
+    norm 1. A metric that the preset draws at random is scaled to the features
+    (``metric_init="median"``): the paper's range suits the width of its data sets, and makes
+    graphs of other tables empty or complete.
+
+    Args:
+        x: scaled features.
+        y: classes; only those of `train` are read.
+        graph: the given graph, or None.
+        train: labelled rows.
+        options: settings of the network and its training.
+        num_neighbors: neighbours of a row in a kNN graph.
+        progress: show a progress bar on a terminal.
+
+    Cost: `max_iter` epochs, each a forward and a backward pass over all rows and a forward pass
+    for validation: quadratic in the rows for exact graphs, a search for neighbours for kNN.
+    """
+    check_network_options(options)
+    unit = _root_mean_square_norm(x)
+    x = _as_float64(x, 1 / unit)
+    x = x.map(Tensor.float) if isinstance(x, SparseFeatures) else x.float()
+    given = None if graph is None else graph.to(dtype=torch.float32)
+    known = torch.full_like(y, -1)
+    known[train] = y[train]
+    seed = int(check_random_state(options.random_state).randint(2**31))
+    is_held_out = hold_out(y[train], options.validation_fraction, seed)
+    learned_from, validation = train[~is_held_out], train[is_held_out]
+    if not len(validation):
+        warnings.warn(
+            "no class has two labels, so none is held out and training labels select the epoch; "
+            "label two rows of each class",
+            UserWarning,
+            stacklevel=2,
+        )
+        validation = learned_from
+    with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        torch.manual_seed(seed)
+        network = JLGCN(
+            x.shape[1],
+            options.hidden_channels,
+            int(y[train].max()) + 1,
+            options.network_layers,
+            dropout=options.dropout,
+            options=_network_options(options),
+            backend=_backend(options.backend, x.shape[0]),
+            num_neighbors=num_neighbors,
+        ).to(y.device)
+        result = _trained(network, x, known, given, learned_from, validation, options, progress)
+    with torch.no_grad():
+        output = network(densified(x), given)
+    curve = [[row[name] for name in ("loss", "val_accuracy", "val_loss")] for row in result.history]
+    return NetworkModel(
+        network=network,
+        x=x,
+        unit=unit,
+        given=given,
+        logits=output.logits,
+        hidden=tuple(output.features[1:]),
+        train=train,
+        labels=y[train],
+        validation=validation,
+        best_epoch=result.best_epoch,
+        curve=torch.tensor(curve, dtype=torch.float64, device=y.device),
+    )
+
+
+def _trained(
+    network: JLGCN,
+    x: Features,
+    y: Tensor,
+    given: SparseGraph | None,
+    train: Tensor,
+    validation: Tensor,
+    options: NetworkOptions,
+    progress: bool,
+) -> FitResult:
+    config = TrainConfig(
+        epochs=int(options.max_iter),
+        lr=float(options.learning_rate),
+        lr_step=math.ceil(options.max_iter / _NUM_RATES),
+    )
+    run = RunOptions(progress=progress, label="training")
+    try:
+        return fit_nodes(
+            network, densified(x), y, given, train=train, val=validation, config=config, options=run
+        )
+    except FloatingPointError as error:
+        raise ValueError(
+            f"the network diverged ({error}); pass a smaller learning_rate than "
+            f"{options.learning_rate}"
+        ) from None
+    except MemoryError as error:
+        raise ValueError(f'{error}; pass a smaller n_neighbors, or solver="closed_form"') from None
+
+
+def hold_out(labels: Tensor, fraction: float, seed: int) -> Tensor:  # (M,), bool
+    """Return which labels to hold out: a share of each class, but neither all nor none of it.
+
+    Args:
+        labels: classes of the labelled rows, (M,), int64.
+        fraction: share of each class.
+        seed: seed of the draw.
+
+    Example:
+        >>> hold_out(torch.tensor([0, 0, 0, 0, 1]), 0.5, seed=0).sum()
+        tensor(2)
+    """
+    rng = np.random.default_rng(seed)
+    classes = labels.cpu().numpy()
+    is_held_out = np.zeros(len(classes), dtype=bool)
+    for name in np.unique(classes):
+        rows = rng.permutation(np.flatnonzero(classes == name))
+        number = min(len(rows) - 1, max(1, round(fraction * len(rows))))
+        is_held_out[rows[:number]] = True
+    return torch.from_numpy(is_held_out).to(labels.device)
+
+
+def densified(x: Features) -> Tensor:
+    """Return features as a dense tensor, which the network needs, after a check of memory."""
+    if isinstance(x, Tensor):
+        return x
+    needed = x.shape.numel() * x.value.element_size()
+    check_memory(needed, x.device, 'X with its zeros, for solver="gradient",', "closed_form")
+    index = torch.stack([x._row, x.col])
+    dense = x.value.new_zeros(x.shape)
+    return dense.index_put((index[0], index[1]), x.value)
+
+
+def _network_options(options: NetworkOptions) -> JLGCNOptions:
+    preset = resolve_options(options.preset)
+    return replace(preset, metric_init="median") if preset.metric_init == "random" else preset
+
+
+def _backend(backend: Backend, num_nodes: int) -> Backend:
+    return "dense" if backend == "auto" and num_nodes <= MAX_DENSE_NODES else backend
+
+
+def _root_mean_square_norm(x: Features) -> float:
+    entries = x.value if isinstance(x, SparseFeatures) else x
+    norm = float((entries.double().square().sum() / x.shape[0]).sqrt())
+    return norm if norm > 0 else 1.0  # all features are 0
+
+
+def _as_float64(x: Features, factor: float = 1.0) -> Features:
+    if isinstance(x, SparseFeatures):
+        return x.map(lambda value: value.double() * factor)
+    return x.double() * factor
+
+
+def _stacked(first: Features, second: Features) -> Features:
+    if isinstance(first, Tensor):
+        assert isinstance(second, Tensor)
+        return torch.cat([first, second])
+    assert isinstance(second, SparseFeatures)
+    together = scipy.sparse.vstack([first.to_scipy(), second.to_scipy()])
+    return SparseFeatures.from_scipy(together).to(first.device)
+
+
+def _dense_rows(x: Features, nodes: Tensor) -> Tensor:
+    if isinstance(x, Tensor):
+        return x[nodes]
+    rows = x.to_scipy()[nodes.cpu().numpy()].toarray()
+    return torch.from_numpy(rows).to(x.device)

@@ -1,0 +1,101 @@
+# ruff: noqa: D102 (the two classes describe the members of the interface)
+"""The two solvers of the estimator behind one interface."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from jlgcn.closed_form import ClosedFormOptions, NodeExplanation, fit_closed_form
+from jlgcn.closed_form.candidates import Features
+from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
+from jlgcn.graphs import EdgeExplanation, SparseGraph
+
+if TYPE_CHECKING:
+    from jlgcn.estimator.classifier import JLGCNClassifier
+
+
+class FittedModel(Protocol):
+    """What the estimator and the page need of a fitted model.
+
+    :class:`jlgcn.closed_form.ClosedFormModel` and
+    :class:`jlgcn.estimator.network_model.NetworkModel` provide it, and describe its members.
+    """
+
+    @property
+    def logits(self) -> Tensor: ...
+    @property
+    def x(self) -> Features: ...
+    @property
+    def given(self) -> SparseGraph | None: ...
+    @property
+    def train(self) -> Tensor: ...
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def learned_scale(self) -> float: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def default_layer(self) -> int: ...
+    @property
+    def history(self) -> list[dict[str, float]]: ...
+    @property
+    def best_params(self) -> dict[str, Any]: ...
+    def predict(self, x: Features, edges: tuple[Tensor, Tensor] | None = None) -> Tensor: ...
+    def learned_graph(self, layer: int) -> SparseGraph: ...
+    def weighted_given(self) -> SparseGraph | None: ...
+    def features_of(self, nodes: Tensor, layer: int) -> Tensor: ...
+    def explain_edge(self, first: Tensor, second: Tensor, layer: int) -> EdgeExplanation: ...
+    def contributions(self, first: Tensor, second: Tensor) -> Tensor: ...
+    def explain_node(self, node: int) -> NodeExplanation: ...
+    def suggest_labels(self, num: int) -> Tensor: ...
+    def feature_importance(self, layer: int) -> Tensor: ...
+    def embedding(self) -> Tensor: ...
+
+
+def fit_model(
+    estimator: JLGCNClassifier,
+    x: Features,  # (N, in_channels)
+    y: Tensor,  # (N,), int64
+    graph: SparseGraph | None,
+    train: Tensor,  # (M,), int64
+    *,
+    progress: bool = False,
+) -> FittedModel:
+    """Fit to scaled features by the solver and the parameters of an estimator.
+
+    Args:
+        estimator: an estimator, fitted or not.
+        x: scaled features.
+        y: classes; only those of `train` are read.
+        graph: the given graph, or None.
+        train: labelled rows.
+        progress: show a progress bar of the gradient solver.
+    """
+    match estimator.solver:
+        case "closed_form":
+            options: Any = ClosedFormOptions(**_values(estimator, ClosedFormOptions))
+            return fit_closed_form(x, y, graph, train=train, options=options)
+        case "gradient":
+            # Here, since the closed form needs no network.
+            from jlgcn.estimator.network_model import NUM_NEIGHBORS, fit_network
+
+            k = estimator.n_neighbors
+            return fit_network(
+                x,
+                y,
+                graph,
+                train=train,
+                options=NetworkOptions(**_values(estimator, NetworkOptions)),
+                num_neighbors=NUM_NEIGHBORS if k is None else k,
+                progress=progress,
+            )
+        case other:
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, but it is {other!r}")
+
+
+def _values(estimator: JLGCNClassifier, of: type) -> dict[str, Any]:
+    return {field.name: getattr(estimator, field.name) for field in fields(of)}
