@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 from jlgcn import JLGCNClassifier, SparseGraph
 from jlgcn._files import LOCK, read_file
-from jlgcn.closed_form import ClosedFormOptions, fit_closed_form
+from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, fit_closed_form
 from jlgcn.estimator.document import (
     TableNames,
     classes_from_document,
@@ -123,6 +123,7 @@ def test_a_kernels_landmarks_are_kept() -> None:
     loaded = model_from_tensors(tensors, document)
     edges = torch.tensor([[0, 1], [5, 6]]), torch.ones(2)
     assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
+    assert isinstance(loaded, ClosedFormModel)
     assert torch.equal(loaded.inputs(), model.inputs())
     with pytest.raises(ValueError, match="whitening has the shape"):
         model_from_tensors(tensors | {"landmarks": tensors["landmarks"][1:]}, document)
@@ -177,20 +178,30 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this class reads 5; use the class", edited(schema=99))
+    refuses("written in schema 99 but this class reads 6; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
     refuses("contains a 'Other'; pass a folder of JLGCNClassifier", edited(estimator="Other"))
-    refuses("lacks fields, or has unknown ones: 'begin'", within("options", begin=1))
-    refuses("options.inputs must be one of", within("options", inputs="all"))
+
+    def of_model(**changes: object) -> str:
+        return within("model", **changes)
+
+    def options(**changes: object) -> str:
+        return of_model(options=json.loads(document)["model"]["options"] | changes)
+
+    refuses("lacks fields, or has unknown ones: 'begin'", options(begin=1))
+    refuses("options.inputs must be one of", options(inputs="all"))
+    refuses("model.solver must be one of closed_form, gradient", of_model(solver="genetic"))
+    refuses("model lacks fields, or has unknown ones: 'arguments'", of_model(solver="gradient"))
+    refuses("model must be an object", edited(model=3))
     for restart in (0, -1, 2, float("nan"), "0.5", True, None):
-        refuses("options.restart must be a number above 0", within("options", restart=restart))
-    refuses("n_neighbors must be a whole number from 1", within("options", n_neighbors="<b>5"))
-    refuses("unit must be a number above 0", edited(unit=float("inf")))
-    refuses(r"losses\[0\] must be a number from 0", edited(losses=[[1]]))
-    refuses("it has no layer", edited(losses=[]))
-    refuses("learned_scale must be a number", edited(learned_scale=10**400))
+        refuses("options.restart must be a number above 0", options(restart=restart))
+    refuses("n_neighbors must be a whole number from 1", options(n_neighbors="<b>5"))
+    refuses("unit must be a number above 0", of_model(unit=float("inf")))
+    refuses(r"losses\[0\] must be a number from 0", of_model(losses=[[1]]))
+    refuses("it has no layer", of_model(losses=[]))
+    refuses("learned_scale must be a number", of_model(learned_scale=10**400))
     refuses("parameters lacks fields", edited(parameters={"depth": 3}))
     refuses("2 classes have 1 names", within("classes", values=[0]))
     refuses("classes.dtype must be one of", within("classes", dtype="V1000000000"))

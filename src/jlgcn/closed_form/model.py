@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,9 +69,6 @@ class ClosedFormModel:
     train: Tensor
     labels: Tensor
 
-    #: The layer of the last metric; the metric of every layer is one of the input features.
-    default_layer: ClassVar[int] = -1
-
     @property
     def logits(self) -> Tensor:
         """Class scores of all nodes, (N, num_classes)."""
@@ -80,6 +77,11 @@ class ClosedFormModel:
     @property
     def num_layers(self) -> int:
         """Number of learned graphs."""
+        return len(self.layers)
+
+    @property
+    def num_column_layers(self) -> int:
+        """Number of layers whose metric is of the input features: all."""
         return len(self.layers)
 
     @property

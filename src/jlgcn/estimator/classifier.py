@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +22,7 @@ from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import SCHEMA, TableNames
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
-from jlgcn.estimator.solvers import FittedModel, fit_model
+from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
 from jlgcn.estimator.validation import (
     as_device,
     as_features,
@@ -42,8 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class JLGCNClassifier(  # type: ignore[misc]
-    ClassifierMixin, BaseEstimator, ClosedFormOptions, NetworkOptions
+class JLGCNClassifier(
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ClosedFormOptions,
+    NetworkOptions,
 ):
     r"""Semi-supervised classifier of table rows that learns the graph which joins them.
 
@@ -267,7 +269,7 @@ class JLGCNClassifier(  # type: ignore[misc]
                 the network, whose other layers see hidden features. Of a network, the heaviest
                 edges: those of each row to its `n_neighbors` nearest.
         """
-        number = self._layer(layer)
+        number = resolve_layer(self._fitted, layer)
         graph: SparseGraph = self._fitted.learned_graph(number).to(device="cpu")
         return graph
 
@@ -292,7 +294,7 @@ class JLGCNClassifier(  # type: ignore[misc]
         network: those of the metric, see :meth:`jlgcn.nn.GraphLearner.explain_edge`; after its
         first layer, features are hidden ones. `layer` is as in :meth:`learned_graph`.
         """
-        number = self._layer(layer)
+        number = resolve_layer(self._fitted, layer)
         rows = [self._number(row) for row in (i, j)]
         index = torch.tensor(rows, device=self._fitted.logits.device)
         first, second = self._fitted.features_of(index, number)
@@ -323,9 +325,10 @@ class JLGCNClassifier(  # type: ignore[misc]
         Means over all pairs of rows; they sum to the mean squared distance. `layer` is as in
         :meth:`learned_graph`; after the first, features of a network are "hidden0", "hidden1", ….
         """
-        number = self._layer(layer)
+        number = resolve_layer(self._fitted, layer)
         importance = self._fitted.feature_importance(number).cpu()
-        names = self._feature_names(number)
+        columns = getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])
+        names = names_of_features(self._fitted, number, columns)
         order = importance.argsort(descending=True, stable=True).tolist()
         return [(str(names[k]), float(importance[k])) for k in order]
 
@@ -371,22 +374,6 @@ class JLGCNClassifier(  # type: ignore[misc]
         check_is_fitted(self, "model_")
         model: FittedModel = self.model_
         return model
-
-    def _layer(self, layer: int | None) -> int:
-        last = self._fitted.num_layers - 1
-        number = self._fitted.default_layer if layer is None else layer
-        if not -last - 1 <= number <= last:
-            raise ValueError(
-                f"layer must be a number from 0 to {last}, or -1 for the last, but it is {layer}"
-            )
-        return number % (last + 1)
-
-    def _feature_names(self, layer: int) -> Sequence[str]:
-        """Return the names of the features that the metric of a layer sees."""
-        if layer > self._fitted.default_layer >= 0:
-            return [f"hidden{k}" for k in range(self._fitted.embedding().shape[1])]
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{k}" for k in range(self.n_features_in_)] if names is None else list(names)
 
     def _number(self, row: int) -> int:
         last = len(self.transduction_) - 1

@@ -66,10 +66,16 @@ class NetworkModel:
     best_epoch: int
     curve: Tensor
 
-    #: The layer whose metric is one of the input features.
-    default_layer = 0
+    #: Number of layers whose metric is of the input features; later ones see hidden features.
+    num_column_layers = 1
     #: Factor of the learned weights where they are added to given ones.
     learned_scale = 1.0
+
+    @property
+    def learned_from(self) -> Tensor:  # (M - V,), int64
+        """Labelled rows that trained the network; all if none could be held out."""
+        rest = self.train[~torch.isin(self.train, self.validation)]
+        return rest if len(rest) else self.train
 
     @property
     def num_layers(self) -> int:
@@ -154,13 +160,13 @@ class NetworkModel:
         return learner.explain_edge(first.cpu(), second.cpu())
 
     def contributions(self, first: Tensor, second: Tensor) -> Tensor:  # (P, in_channels)
-        """Return contributions of features to the squared distances of pairs of rows.
+        """Return contributions of features to the squared distances of pairs in the first layer.
 
         Args:
             first: numbers of the first rows, (P,).
             second: numbers of the second rows, (P,).
         """
-        learner = copy.deepcopy(self.network.learners[self.default_layer]).cpu()
+        learner = copy.deepcopy(self.network.learners[0]).cpu()
         ends = (_dense_rows(self.x, nodes).cpu() for nodes in (first, second))
         pairs = zip(*ends, strict=True)
         return torch.stack([learner.explain_edge(*pair).features for pair in pairs])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,7 +40,7 @@ class FittedModel(Protocol):
     @property
     def num_layers(self) -> int: ...
     @property
-    def default_layer(self) -> int: ...
+    def num_column_layers(self) -> int: ...
     @property
     def history(self) -> list[dict[str, float]]: ...
     @property
@@ -95,6 +96,32 @@ def fit_model(
             )
         case other:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, but it is {other!r}")
+
+
+def resolve_layer(model: FittedModel, layer: int | None) -> int:
+    """Return the number of a layer, from 0.
+
+    Args:
+        model: a fitted model.
+        layer: a layer, from 0, or from -1 backwards; None is the last one whose metric is of the
+            table's columns.
+    """
+    number = model.num_column_layers - 1 if layer is None else layer
+    last = model.num_layers - 1
+    if not -last - 1 <= number <= last:
+        raise ValueError(
+            f"layer must be a number from 0 to {last}, or -1 for the last, but it is {layer}"
+        )
+    return number % (last + 1)
+
+
+def names_of_features(
+    model: FittedModel, layer: int | None, columns: Sequence[str]
+) -> Sequence[str]:
+    """Return names of the features that the metric of a layer sees: columns, or hidden ones."""
+    if resolve_layer(model, layer) < model.num_column_layers:
+        return columns
+    return [f"hidden{k}" for k in range(model.embedding().shape[1])]
 
 
 def _values(estimator: JLGCNClassifier, of: type) -> dict[str, Any]:
