@@ -89,6 +89,87 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     assert hasattr(loaded, "feature_names_in_") != is_sparse
 
 
+@functools.cache
+def _fitted_network(*, is_sparse: bool = False) -> JLGCNClassifier:
+    x = np.random.default_rng(0).normal(size=(12, 3)) + 3 * (np.arange(12) % 2)[:, None]
+    y = np.where(np.arange(12) < 6, np.arange(12) % 2, -1)
+    graph = np.array([[0, 2, 3, 5], [2, 0, 5, 3]])
+    model = JLGCNClassifier(solver="gradient", max_iter=5, hidden_channels=4)
+    return model.fit(scipy.sparse.csr_matrix(x > 1.5) if is_sparse else x, y, graph)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_saved_network_is_the_same_bit_for_bit(tmp_path: Path, is_sparse: bool) -> None:
+    model = _fitted_network(is_sparse=is_sparse)
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.label_distributions_, model.label_distributions_)
+    assert loaded.history_ == model.history_
+    assert loaded.best_params_ == model.best_params_
+    x = np.random.default_rng(1).normal(size=(5, 3)).clip(0)
+    edges = np.array([[0, 1], [5, 6]])
+    assert np.array_equal(loaded.predict_proba(x, edges), model.predict_proba(x, edges))
+    for layer in (0, 1):
+        first, second = (each.learned_graph(layer) for each in (loaded, model))
+        assert torch.equal(first.edge_index, second.edge_index)
+        assert torch.equal(first.weight, second.weight)
+    assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
+    assert np.array_equal(loaded.suggest_labels(3), model.suggest_labels(3))
+    assert torch.equal(loaded.model_.validation, model.model_.validation)
+
+
+def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
+    _fitted_network().save(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_text())
+    (path,) = tmp_path.glob("*.safetensors")
+    tensors = safetensors.torch.load(path.read_bytes())
+
+    def refuses(match: str, tensors: dict[str, torch.Tensor], **changes: object) -> None:
+        content = safetensors.torch.save({n: t.clone().contiguous() for n, t in tensors.items()})
+        sha256 = hashlib.sha256(content).hexdigest()
+        (tmp_path / f"model-{sha256[:16]}.safetensors").write_bytes(content)
+        new = document | {"sha256": sha256, "model": document["model"] | changes}
+        (tmp_path / "model.json").write_text(signed(new))
+        with pytest.raises(ValueError, match=match):
+            JLGCNClassifier.load(tmp_path)
+
+    def arguments(**changes: object) -> dict[str, object]:
+        return {"arguments": document["model"]["arguments"] | changes}
+
+    def changed(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
+        return tensors | {name: value}
+
+    weight = "network/convs.0.lin.weight"
+    refuses("model.arguments.dropout must be a number", tensors, **arguments(dropout=2))
+    refuses("model.arguments.options lacks fields", tensors, **arguments(options={}))
+    refuses(
+        r"the network has 7 where its tensors have 3 \(F\)", tensors, **arguments(in_channels=7)
+    )
+    refuses("missing, or there are unknown ones", tensors, **arguments(num_layers=3))
+    refuses("every layer of the network must learn", tensors, **arguments(num_learned=1))
+    refuses("convs.0.learner.metric.weight has the shape", tensors, **arguments(rank=10**8))
+    refuses("best_epoch must be below 5", tensors, best_epoch=5)
+    refuses("model.unit must be a number above 0", tensors, unit=0)
+    others = {name: tensor for name, tensor in tensors.items() if name != weight}
+    refuses("tensors are missing, or there are unknown ones: convs.0.lin.weight", others)
+    refuses("unknown ones: more", changed("more", tensors["x"]))
+    refuses("convs.0.lin.weight must be finite", changed(weight, tensors[weight] / 0))
+    doubled = {name: t.double() for name, t in tensors.items() if name.startswith("network/convs")}
+    refuses("parameters of the network must be torch.float32", tensors | doubled)
+    scaled = "network/convs.1.learner.is_scaled"
+    refuses("is not calibrated", changed(scaled, torch.tensor(False)))
+    refuses("logits has the shape", changed("logits", tensors["logits"][:, :1]))
+    refuses("hidden/0 has the shape", changed("hidden/0", tensors["hidden/0"][:9]))
+    refuses("train must be from 0 to 11", changed("train", tensors["train"] + 9))
+    refuses("a row of validation has no label", changed("validation", tensors["validation"] + 7))
+    refuses("curve must be finite", changed("curve", tensors["curve"] * torch.nan))
+    refuses(r"the network has 3 .* \(curve\)", changed("curve", tensors["curve"][:, :2]))
+    refuses("scaler/scale has the shape", changed("scaler/scale", tensors["scaler/scale"][:2]))
+    refuses("scaler/scale must be float32 or", changed("scaler/scale", torch.ones(3).half()))
+    refuses("a weight of given is negative", changed("given/weight", -tensors["given/weight"]))
+
+
 @pytest.mark.parametrize(
     "classes",
     [

@@ -164,9 +164,10 @@ def _summary(model: JLGCNClassifier) -> str:
     if model.solver == "closed_form":
         return f"kNN graph with n_neighbors={model.best_params_['n_neighbors']}"
     epoch, fitted = model.best_params_["epoch"], model.model_
+    accuracy = model.history_[epoch]["val_accuracy"]
     return (
-        f"network with {fitted.backend} graphs, epoch {epoch + 1} of {len(model.history_)} selected "
-        f"by {len(fitted.validation)} labels (accuracy {model.history_[epoch]['val_accuracy']:.2f})"
+        f"network with {fitted.backend} graphs, epoch {epoch + 1} of {len(model.history_)} "
+        f"selected by {len(fitted.validation)} labels (accuracy {accuracy:.2f})"
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jlgcn.closed_form import ClosedFormOptions, NodeExplanation, fit_closed_form
 from jlgcn.closed_form.candidates import Features
+from jlgcn.closed_form.options import CHECKS
 from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
 from jlgcn.graphs import EdgeExplanation, SparseGraph
 
@@ -85,13 +86,14 @@ def fit_model(
             from jlgcn.estimator.network_model import NUM_NEIGHBORS, fit_network
 
             k = estimator.n_neighbors
+            k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")
             return fit_network(
                 x,
                 y,
                 graph,
                 train=train,
                 options=NetworkOptions(**_values(estimator, NetworkOptions)),
-                num_neighbors=NUM_NEIGHBORS if k is None else k,
+                num_neighbors=k,
                 progress=progress,
             )
         case other:

@@ -240,17 +240,17 @@ def _explained(
     :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
     """
     size = max(1, _CHUNK_ENTRIES // model.n_features_in_)
+    device = model.model_.logits.device
     distances, top = [], []
     starts = range(0, len(first), size)
     for start in tqdm(starts, desc="edges explained", disable=None if progress else True):
         ends = (
-            torch.from_numpy(rows[start : start + size].astype(np.int64))
+            torch.from_numpy(rows[start : start + size].astype(np.int64)).to(device)
             for rows in (first, second)
         )
-        device = model.model_.logits.device
-        added = model.model_.contributions(*(nodes.to(device) for nodes in ends)).cpu()
-        distances.append(added.sum(-1).numpy())
+        added = model.model_.contributions(*ends).cpu()
         place = added.abs().topk(min(_FEATURES, added.shape[1])).indices
+        distances.append(added.sum(-1).numpy())
         for columns, values in zip(place.tolist(), added.gather(1, place).tolist(), strict=True):
             pair = zip(columns, values, strict=True)
             top.append([(column, value) for column, value in pair if value != 0])

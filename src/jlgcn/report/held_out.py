@@ -148,7 +148,8 @@ def held_out(
     y = torch.from_numpy(label_codes(model)).to(model.model_.logits.device)
     if folds is not None and (folds < 0 or folds == 1):
         raise ValueError(
-            f"folds must be 2 or more, or 0 for labels held out of one fit, but it is {folds}"
+            "folds must be 2 or more, or 0 for leave-one-out (of a network, its validation "
+            f"labels), but it is {folds}"
         )
     fitted, train = model.model_, model.model_.train
     if len(train) < 2:
