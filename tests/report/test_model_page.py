@@ -573,7 +573,7 @@ def test_without_folds_a_networks_validation_labels_are_scored(network: JLGCNCla
 
 
 def test_a_network_without_held_out_labels_has_no_scores_without_folds() -> None:
-    x, _, y = wine()
+    x, y = load_wine(return_X_y=True)
     few = np.full(178, -1)
     few[[0, 60, 150]] = y[[0, 60, 150]]
     with pytest.warns(UserWarning, match="no class has two labels"):
