@@ -15,7 +15,8 @@ from sklearn.datasets import load_wine
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from jlgcn import JLGCNClassifier
-from jlgcn.estimator.network_model import NetworkModel, fit_network, hold_out
+from jlgcn.estimator.network_fit import fit_network, hold_out
+from jlgcn.estimator.network_model import NetworkModel
 from jlgcn.estimator.network_options import NetworkOptions
 from jlgcn.nn import JLGCN, PRESETS
 from jlgcn.ops import SparseFeatures

@@ -123,7 +123,7 @@ def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
     _fitted_network().save(tmp_path)
     document = json.loads((tmp_path / "model.json").read_text())
     (path,) = tmp_path.glob("*.safetensors")
-    tensors = safetensors.torch.load(path.read_bytes())
+    tensors: dict[str, torch.Tensor] = safetensors.torch.load(path.read_bytes())
 
     def refuses(match: str, tensors: dict[str, torch.Tensor], **changes: object) -> None:
         content = safetensors.torch.save({n: t.clone().contiguous() for n, t in tensors.items()})
@@ -134,8 +134,9 @@ def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=match):
             JLGCNClassifier.load(tmp_path)
 
-    def arguments(**changes: object) -> dict[str, object]:
-        return {"arguments": document["model"]["arguments"] | changes}
+    def arguments(**changes: object) -> dict[str, Any]:
+        known: dict[str, object] = document["model"]["arguments"]
+        return {"arguments": known | changes}
 
     def changed(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
         return tensors | {name: value}

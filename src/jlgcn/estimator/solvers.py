@@ -83,7 +83,7 @@ def fit_model(
             return fit_closed_form(x, y, graph, train=train, options=options)
         case "gradient":
             # Here, since the closed form needs no network.
-            from jlgcn.estimator.network_model import NUM_NEIGHBORS, fit_network
+            from jlgcn.estimator.network_fit import NUM_NEIGHBORS, fit_network
 
             k = estimator.n_neighbors
             k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")

@@ -87,7 +87,7 @@ class HeldOut:
             f"Stratified {self.num_folds}-fold cross-validation: in each fold {size} of the "
             f"{number:,} labels were hidden and the model was fitted again without them, graph, "
             "metric and hyperparameters included. The scores count hidden labels only. The model "
-            "itself learned from all labels, more than any of these fits had."
+            "itself had all labels, more than any of these fits."
         )
 
     @property
