@@ -168,7 +168,7 @@ class JLGCNClassifier(
         warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
         self.model_: Any = fit_model(
-            self,
+            self.get_params(),
             scaled,
             torch.from_numpy(classes).to(device),
             None if given is None else given.to(device=device),

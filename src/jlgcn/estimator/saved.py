@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,12 +18,11 @@ from jlgcn.estimator.document import (
     plain,
 )
 
-if TYPE_CHECKING:
-    from jlgcn.estimator.classifier import JLGCNClassifier
 
-
-def to_document(estimator: JLGCNClassifier) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a fitted estimator, and all else as JSON."""
+def to_document(
+    estimator: Any,  # noqa: ANN401
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a fitted :class:`JLGCNClassifier`, and all else as JSON."""
     tensors, model = model_to_tensors(estimator.model_)
     scaler = estimator.scaler_
     tensors |= {"scaler/shift": scaler.shift, "scaler/scale": scaler.scale}
@@ -42,7 +41,9 @@ def to_document(estimator: JLGCNClassifier) -> tuple[dict[str, Tensor], dict[str
 
 
 def restore(
-    estimator: JLGCNClassifier, tensors: dict[str, Tensor], document: dict[str, Any]
+    estimator: Any,  # noqa: ANN401
+    tensors: dict[str, Tensor],
+    document: dict[str, Any],
 ) -> None:
     """Set the fitted attributes of an estimator; raise a ValueError unless they fit together."""
     model = model_from_tensors(tensors, document["model"])

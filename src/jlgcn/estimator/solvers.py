@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -14,9 +14,6 @@ from jlgcn.closed_form.candidates import Features
 from jlgcn.closed_form.options import CHECKS
 from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
 from jlgcn.graphs import EdgeExplanation, SparseGraph
-
-if TYPE_CHECKING:
-    from jlgcn.estimator.classifier import JLGCNClassifier
 
 
 class FittedModel(Protocol):
@@ -59,7 +56,7 @@ class FittedModel(Protocol):
 
 
 def fit_model(
-    estimator: JLGCNClassifier,
+    parameters: dict[str, Any],
     x: Features,  # (N, in_channels)
     y: Tensor,  # (N,), int64
     graph: SparseGraph | None,
@@ -70,29 +67,29 @@ def fit_model(
     """Fit to scaled features by the solver and the parameters of an estimator.
 
     Args:
-        estimator: an estimator, fitted or not.
+        parameters: all parameters of a :class:`JLGCNClassifier`, as `get_params` returns them.
         x: scaled features.
         y: classes; only those of `train` are read.
         graph: the given graph, or None.
         train: labelled rows.
         progress: show a progress bar of the gradient solver.
     """
-    match estimator.solver:
+    match parameters["solver"]:
         case "closed_form":
-            options: Any = ClosedFormOptions(**_values(estimator, ClosedFormOptions))
+            options: Any = ClosedFormOptions(**_values(parameters, ClosedFormOptions))
             return fit_closed_form(x, y, graph, train=train, options=options)
         case "gradient":
             # Here, since the closed form needs no network.
             from jlgcn.estimator.network_fit import NUM_NEIGHBORS, fit_network
 
-            k = estimator.n_neighbors
+            k = parameters["n_neighbors"]
             k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")
             return fit_network(
                 x,
                 y,
                 graph,
                 train=train,
-                options=NetworkOptions(**_values(estimator, NetworkOptions)),
+                options=NetworkOptions(**_values(parameters, NetworkOptions)),
                 num_neighbors=k,
                 progress=progress,
             )
@@ -126,5 +123,5 @@ def names_of_features(
     return [f"hidden{k}" for k in range(model.embedding().shape[1])]
 
 
-def _values(estimator: JLGCNClassifier, of: type) -> dict[str, Any]:
-    return {field.name: getattr(estimator, field.name) for field in fields(of)}
+def _values(parameters: dict[str, Any], of: type) -> dict[str, Any]:
+    return {field.name: parameters[field.name] for field in fields(of)}

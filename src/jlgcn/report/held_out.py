@@ -173,7 +173,7 @@ def held_out(
         with warnings.catch_warnings():  # of a class that has a single label
             warnings.filterwarnings("ignore", "no node of train has class", UserWarning)
             again = fit_model(
-                model,
+                model.get_params(),
                 fitted.x,
                 y,
                 fitted.given,
