@@ -59,7 +59,7 @@ def test_the_network_learns_wines_from_thirty_labels() -> None:
     assert isinstance(model.model_, NetworkModel)
     assert (model.transduction_ == y)[few == -1].mean() > 0.9
     assert model.label_distributions_.shape == (178, 3)
-    assert len(model.history_) == 40
+    assert len(model.history_) == model.n_iter_ == 40
     assert set(model.history_[0]) == {"loss", "val_accuracy", "val_loss"}
     best = model.best_params_["epoch"]
     accuracies = [row["val_accuracy"] for row in model.history_]

@@ -104,6 +104,7 @@ class JLGCNClassifier(
         label_distributions_: its class probabilities, (n_samples, n_classes), not calibrated.
         history_: leave-one-out log-loss of each layer; of the network, training loss, validation
             loss and accuracy of each epoch.
+        n_iter_: number of entries of `history_`: layers, or epochs.
         best_params_: selected hyperparameters, by name; of the network, the epoch.
         model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`, or the network (in
             `model_.network`) with its rows.
@@ -186,6 +187,7 @@ class JLGCNClassifier(
         """Set the public attributes that follow from the fitted model."""
         self.best_params_ = self._fitted.best_params
         self.history_ = self._fitted.history
+        self.n_iter_ = len(self.history_)
         self.label_distributions_ = probabilities(self._fitted.logits)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
 
