@@ -125,7 +125,9 @@ def compare(
 
     Example:
         >>> from sklearn.datasets import load_wine
-        >>> found = compare(*load_wine(return_X_y=True), n_splits=3, test_size=0.9)
+        >>> quick = JLGCNClassifier(max_iter=20)
+        >>> X, y = load_wine(return_X_y=True)
+        >>> found = compare(X, y, estimator=quick, n_splits=3, test_size=0.9)
         >>> list(found.accuracy)
         ['learned graph', 'no metric', 'shuffled graph', 'network', 'logistic regression']
     """
