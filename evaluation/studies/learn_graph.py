@@ -21,7 +21,7 @@ import json
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -34,11 +34,12 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from jlgcn import SparseGraph
 from jlgcn.closed_form import FeatureScaler, LearnGraph
-from jlgcn.ops import nearest_neighbors
+from jlgcn.nn.features import Features, drop, product
+from jlgcn.ops import SparseFeatures, nearest_neighbors
 from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.ops.dropout import dropout
 from jlgcn.paper import load_planetoid
-from jlgcn.paper.citation import normalize_rows
+from jlgcn.paper.citation import Planetoid, normalize_rows
 
 DATASETS = ("newsgroups", "wordnet", "cora", "citeseer", "digits", "wine")
 NETWORKS = ("gcn", "sage", "gcnii")
@@ -47,13 +48,15 @@ NUM_NEIGHBORS = 20
 EPOCHS = 200
 HIDDEN = 64
 GCNII_DEPTH = 4
+SPARSE = 0.1  # features of lower density are multiplied as sparse ones
 OUT = Path("results/studies/learn_graph.jsonl")
 
 
 def load(name: str, root: Path) -> Data:
     """Return features and classes; -1 for nodes of a published test split."""
-    if name == "cora" or name == "citeseer":
-        found = load_planetoid(name, root)
+    if name in get_args(Planetoid):
+        dataset: Planetoid = cast(Any, name)
+        found = load_planetoid(dataset, root)
         y = found.y.clone()
         y[found.test] = -1
         return Data(x=normalize_rows(found.x), y=y)
@@ -104,32 +107,33 @@ class Network(nn.Module):
             convs = [conv(in_channels, HIDDEN), conv(HIDDEN, out_channels)]
         self.convs = nn.ModuleList(convs)
 
-    def forward(self, x: Tensor, graph: SparseGraph) -> Tensor:
+    def forward(self, x: Features, graph: SparseGraph) -> Tensor:
         """Return logits; `graph` is that of :func:`operator`."""
         if self.kind != "gcnii":
             first, second = self.convs
             return self._convolve(second, self._convolve(first, x, graph).relu(), graph)
-        h = start = self.first(self._drop(x)).relu()
+        assert isinstance(self.first, nn.Linear)
+        inputs = drop(x, 0.5, self.training)
+        h = start = (product(inputs, self.first.weight) + self.first.bias).relu()
         for conv in self.convs:
             assert isinstance(conv, GCN2Conv)
-            mixed = (1 - conv.alpha) * graph.matmul(self._drop(h)) + conv.alpha * start
+            smoothed = graph.matmul(dropout(h, 0.5, self.training))
+            mixed = (1 - conv.alpha) * smoothed + conv.alpha * start
             h = ((1 - conv.beta) * mixed + conv.beta * (mixed @ conv.weight1)).relu()
-        logits: Tensor = self.last(self._drop(h))
+        logits: Tensor = self.last(dropout(h, 0.5, self.training))
         return logits
 
-    def _convolve(self, conv: nn.Module, x: Tensor, graph: SparseGraph) -> Tensor:
-        x = self._drop(x)
+    def _convolve(self, conv: nn.Module, x: Features, graph: SparseGraph) -> Tensor:
+        x = drop(x, 0.5, self.training)
         out: Tensor
         if self.kind == "gcn":
             assert isinstance(conv, GCNConv)
-            out = graph.matmul(conv.lin(x)) + conv.bias
+            out = graph.matmul(product(x, conv.lin.weight)) + conv.bias
         else:
             assert isinstance(conv, SAGEConv)
-            out = graph.matmul(x @ conv.lin_l.weight.mT) + conv.lin_l.bias + conv.lin_r(x)
+            own, neighbors = product(x, conv.lin_r.weight), product(x, conv.lin_l.weight)
+            out = graph.matmul(neighbors) + conv.lin_l.bias + own
         return out
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return dropout(x, 0.5, self.training)
 
 
 def operator(kind: str, data: Data) -> SparseGraph:
@@ -147,17 +151,20 @@ def accuracy(kind: str, data: Data, train: Tensor, seed: int) -> float:
     """Train on the masked nodes, and return the accuracy on the other nodes with a class."""
     torch.manual_seed(seed)
     graph = operator(kind, data)
+    x: Features = data.x
+    if float((data.x != 0).float().mean()) < SPARSE:
+        x = SparseFeatures.from_dense(data.x)
     model = Network(kind, data.x.shape[1], int(data.y.max()) + 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for _ in range(EPOCHS):
-        loss = functional.cross_entropy(model(data.x, graph)[train], data.y[train])
+        loss = functional.cross_entropy(model(x, graph)[train], data.y[train])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     model.eval()
     others = ~train & (data.y >= 0)
     with torch.no_grad():
-        predicted = model(data.x, graph).argmax(-1)
+        predicted = model(x, graph).argmax(-1)
     return float((predicted == data.y)[others].float().mean())
 
 

@@ -106,6 +106,23 @@ def record(checks: dict[str, Check]) -> Check:
     return check_all
 
 
+def variant(name: str, fields: dict[str, Callable[[], dict[str, Check]]]) -> Check:
+    """Accept an object whose field `name` says which other fields it has.
+
+    Args:
+        name: the field.
+        fields: for each of its values, a function that returns the checks of the other fields.
+    """
+
+    def check_all(value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            raise _wrong(where, "an object", value)
+        kind = word(*fields)(value.get(name), f"{where}.{name}" if where else name)
+        return record({name: word(kind)} | fields[kind]())(value, where)
+
+    return check_all
+
+
 def _wrong(where: str, needed: str, value: Any) -> ValueError:  # noqa: ANN401
     shown = f"a {type(value).__name__}"
     if isinstance(value, str | float | bool | None):

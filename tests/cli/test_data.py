@@ -204,7 +204,8 @@ def test_a_file_of_predictions_is_whole_or_not_there(hostile: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
-    output = run("compare", *table, "--edges", folder / "edges.csv").output
+    edges = ("--edges", folder / "edges.csv")
+    output = run("compare", *table, *edges, "--no-network").output
     assert "both graphs" in output
     assert "logistic regression" in output
     assert output.splitlines()[-1].startswith(("Use ", "Do not use "))
@@ -271,3 +272,62 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
     fitted.table_ = None
     fitted.save(folder / "of numbers")
     assert 'fit it with "jlgcn fit"' in run("predict", folder / "of numbers", code=2).output
+
+
+@pytest.fixture(scope="module")
+def network(folder: Path) -> Path:
+    """Fit a network to the wines."""
+    table = ("--id", "name", "--label", "grape", "--edges", folder / "edges.csv")
+    settings = ("--solver", "gradient", "--epochs", 30, "--hidden", 8, "--preset", "paper")
+    output = run("fit", folder / "wines.csv", *table, *settings, "--out", folder / "net").output
+    assert "network with dense graphs, epoch" in output
+    assert "of 30 selected by 6 labels" in output
+    return folder / "net"
+
+
+def test_a_network_is_fitted_and_saved_with_its_settings(network: Path) -> None:
+    model = JLGCNClassifier.load(network)
+    assert model.solver == "gradient"
+    assert (model.max_iter, model.hidden_channels, model.preset) == (30, 8, "paper")
+    assert not model.verbose
+    assert not model.model_.network.options.bias
+
+
+def test_every_command_reads_a_network(folder: Path, network: Path, tmp_path: Path) -> None:
+    assert (
+        "10 rows written"
+        in run("predict", network, folder / "new.csv", "--out", tmp_path / "new.csv").output
+    )
+    truth = {row["name"]: row["grape"] for row in read(folder / "new.csv")}
+    got = {row["name"]: row["grape"] for row in read(tmp_path / "new.csv")}
+    assert sum(truth[name] == grape for name, grape in got.items()) >= 8
+    assert "edges of 168 rows" in run("edges", network, "--out", tmp_path / "g.csv").output
+    assert len(run("suggest", network, "-n", 3).output.split()) == 3
+    ids = [row["name"] for row in read(folder / "wines.csv")]
+    assert "proline" in run("explain", network, ids[0], ids[1], "--top", 13).output
+    hidden = run("explain", network, ids[0], ids[1], "--layer", 1, "--top", 2).output
+    assert "hidden" in hidden
+    run("report", network, "--folds", 0, "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_a_networks_prediction_is_refused_an_explanation_in_a_line(
+    folder: Path, network: Path
+) -> None:
+    name = read(folder / "wines.csv")[0]["name"]
+    output = run("explain", network, name, code=2).output
+    assert output.startswith("jlgcn: the class scores of a network are not a sum")
+    assert "jlgcn explain MODEL I J" in output
+    assert "Traceback" not in output
+
+
+def test_settings_of_a_network_that_do_not_exist_are_refused_in_a_line(folder: Path) -> None:
+    table = ("--id", "name", "--label", "grape", "--out", folder / "none")
+    for option, match in (
+        (("--solver", "sgd"), "solver must be one of closed_form, gradient"),
+        (("--preset", "mine"), "preset must be one of"),
+        (("--backend", "sparse"), "backend must be one of"),
+    ):
+        more = () if option[0] == "--solver" else ("--solver", "gradient")
+        output = run("fit", folder / "wines.csv", *table, *more, *option, code=2).output
+        assert match in output

@@ -152,7 +152,7 @@ def test_a_column_with_gaps_is_learned_from_and_compared_as_numbers_are() -> Non
         model = JLGCNClassifier().fit(x, y)
         assert model.classes_.tolist() == [0, 1, 2]
         assert np.array_equal(model.label_distributions_, plain.label_distributions_)
-    split = {"n_splits": 2, "test_size": 0.4}
+    split = {"n_splits": 2, "test_size": 0.4, "network": False}
     assert compare(x, gaps, **split).accuracy == compare(x, few, **split).accuracy  # type: ignore[arg-type]
     flags = pd.Series(few == 1).astype("boolean").where(few >= 0)
     assert JLGCNClassifier().fit(x, flags).predict(x[:1]).dtype == bool

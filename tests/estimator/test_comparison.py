@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from sklearn.datasets import load_digits, make_classification
+from sklearn.datasets import load_digits, load_wine, make_classification
 
 from jlgcn import Comparison, JLGCNClassifier, compare
-from jlgcn.estimator.comparison import _advice
+from jlgcn.estimator.comparison import _advice, _advice_on_network
 
 
 def digits(num_labels: int = 120) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +26,9 @@ def edges_within(y: np.ndarray, num_edges: int) -> np.ndarray:
 @pytest.mark.nightly
 def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
     pixels = JLGCNClassifier(scaler="none")
-    found = compare(*digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7)
+    found = compare(
+        *digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7, network=False
+    )
     assert list(found.accuracy) == [
         "learned graph",
         "no metric",
@@ -46,7 +48,7 @@ def test_where_features_say_all_it_advises_against_a_graph() -> None:
     x, y = make_classification(
         200, 20, n_informative=2, n_redundant=0, n_clusters_per_class=1, random_state=0
     )
-    found = compare(x, y, n_splits=5)
+    found = compare(x, y, n_splits=5, network=False)
     assert found.advice.startswith("Do not use a learned graph here:")
 
 
@@ -54,8 +56,9 @@ def test_where_features_say_all_it_advises_against_a_graph() -> None:
 def test_a_good_graph_is_enough_where_features_are_noise() -> None:
     generator = np.random.default_rng(0)
     y = np.arange(150) % 3
+    x = generator.normal(size=(150, 5))
     with pytest.warns(UserWarning, match="one direction"):
-        found = compare(generator.normal(size=(150, 5)), y, edges_within(y, 900), n_splits=4)
+        found = compare(x, y, edges_within(y, 900), n_splits=4, network=False)
     assert list(found.accuracy)[:2] == ["both graphs", "given graph"]
     assert found.difference("given graph", "learned graph")["low"] > 0
     assert "Use the given graph alone" in found.advice
@@ -65,8 +68,30 @@ def test_a_good_graph_is_enough_where_features_are_noise() -> None:
 def test_labels_may_be_words() -> None:
     x, labels = digits()
     words = np.where(labels == -1, "", np.char.add("digit ", labels.astype(str)))
-    found = compare(x, words, n_splits=2)
+    found = compare(x, words, n_splits=2, network=False)
     assert np.mean(found.accuracy["learned graph"]) > 0.8
+
+
+def test_the_network_is_a_row_whichever_solver_the_estimator_has() -> None:
+    x, y = load_wine(return_X_y=True)
+    fast = JLGCNClassifier(n_layers=1, n_neighbors=5, restart=0.2, inputs="unit", kernel_gamma=0.0)
+    fast.set_params(max_iter=3)
+    found = compare(x, y, n_splits=2, test_size=0.5, estimator=fast)
+    names = ["learned graph", "no metric", "shuffled graph", "network", "logistic regression"]
+    assert list(found.accuracy) == names
+    gradient = fast.set_params(solver="gradient")
+    assert compare(x, y, n_splits=2, test_size=0.5, estimator=gradient) == found
+    without = compare(x, y, n_splits=2, test_size=0.5, estimator=gradient, network=False)
+    assert list(without.accuracy) == [name for name in names if name != "network"]
+
+
+def test_the_advice_names_the_network_where_it_is_better() -> None:
+    better, good = (0.9, 0.91, 0.9), (0.8, 0.81, 0.8)
+    ways = {"learned_graph": good, "logistic_regression": good}
+    advice = _advice_on_network(found_with(**ways, network=better))
+    assert advice.startswith(' The network (solver="gradient") is better than learned graph: +10.0')
+    assert _advice_on_network(found_with(**ways, network=good)) == ""
+    assert _advice_on_network(found_with(**ways)) == ""
 
 
 def found_with(**accuracy: tuple[float, ...]) -> Comparison:
@@ -126,10 +151,11 @@ def test_it_says_the_same_every_time_and_leaves_random_numbers_alone() -> None:
     x, y = digits()
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    first = compare(x, y, n_splits=2)
+    few_epochs = JLGCNClassifier(max_iter=2)
+    first = compare(x, y, n_splits=2, estimator=few_epochs)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(8)
-    assert compare(x, y, n_splits=2) == first
+    assert compare(x, y, n_splits=2, estimator=few_epochs) == first
 
 
 def test_one_split_proves_nothing() -> None:

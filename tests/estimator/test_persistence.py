@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 from jlgcn import JLGCNClassifier, SparseGraph
 from jlgcn._files import LOCK, read_file
-from jlgcn.closed_form import ClosedFormOptions, fit_closed_form
+from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, fit_closed_form
 from jlgcn.estimator.document import (
     TableNames,
     classes_from_document,
@@ -89,6 +89,89 @@ def test_a_saved_estimator_is_the_same(tmp_path: Path, is_sparse: bool) -> None:
     assert hasattr(loaded, "feature_names_in_") != is_sparse
 
 
+@functools.cache
+def _fitted_network(*, is_sparse: bool = False) -> JLGCNClassifier:
+    x = np.random.default_rng(0).normal(size=(12, 3)) + 3 * (np.arange(12) % 2)[:, None]
+    y = np.where(np.arange(12) < 6, np.arange(12) % 2, -1)
+    graph = np.array([[0, 2, 3, 5], [2, 0, 5, 3]])
+    model = JLGCNClassifier(solver="gradient", max_iter=5, hidden_channels=4)
+    return model.fit(scipy.sparse.csr_matrix(x > 1.5) if is_sparse else x, y, graph)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_saved_network_is_the_same_bit_for_bit(tmp_path: Path, is_sparse: bool) -> None:
+    model = _fitted_network(is_sparse=is_sparse)
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.label_distributions_, model.label_distributions_)
+    assert loaded.history_ == model.history_
+    assert loaded.best_params_ == model.best_params_
+    x = np.random.default_rng(1).normal(size=(5, 3)).clip(0)
+    edges = np.array([[0, 1], [5, 6]])
+    assert np.array_equal(loaded.predict_proba(x, edges), model.predict_proba(x, edges))
+    for layer in (0, 1):
+        first, second = (each.learned_graph(layer) for each in (loaded, model))
+        assert torch.equal(first.edge_index, second.edge_index)
+        assert torch.equal(first.weight, second.weight)
+    assert loaded.explain_edge(3, 4).weight == model.explain_edge(3, 4).weight
+    assert np.array_equal(loaded.suggest_labels(3), model.suggest_labels(3))
+    assert torch.equal(loaded.model_.validation, model.model_.validation)
+
+
+def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
+    _fitted_network().save(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_text())
+    (path,) = tmp_path.glob("*.safetensors")
+    tensors: dict[str, torch.Tensor] = safetensors.torch.load(path.read_bytes())
+
+    def refuses(match: str, tensors: dict[str, torch.Tensor], **changes: object) -> None:
+        content = safetensors.torch.save({n: t.clone().contiguous() for n, t in tensors.items()})
+        sha256 = hashlib.sha256(content).hexdigest()
+        (tmp_path / f"model-{sha256[:16]}.safetensors").write_bytes(content)
+        new = document | {"sha256": sha256, "model": document["model"] | changes}
+        (tmp_path / "model.json").write_text(signed(new))
+        with pytest.raises(ValueError, match=match):
+            JLGCNClassifier.load(tmp_path)
+
+    def arguments(**changes: object) -> dict[str, Any]:
+        known: dict[str, object] = document["model"]["arguments"]
+        return {"arguments": known | changes}
+
+    def changed(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
+        return tensors | {name: value}
+
+    weight = "network/convs.0.lin.weight"
+    refuses("model.arguments.dropout must be a number", tensors, **arguments(dropout=2))
+    refuses("model.arguments.options lacks fields", tensors, **arguments(options={}))
+    refuses(
+        r"the network has 7 where its tensors have 3 \(F\)", tensors, **arguments(in_channels=7)
+    )
+    refuses("missing, or there are unknown ones", tensors, **arguments(num_layers=3))
+    refuses("every layer of the network must learn", tensors, **arguments(num_learned=1))
+    refuses("convs.0.learner.metric.weight has the shape", tensors, **arguments(rank=10**8))
+    refuses("best_epoch must be below 5", tensors, best_epoch=5)
+    refuses("model.unit must be a number above 0", tensors, unit=0)
+    others = {name: tensor for name, tensor in tensors.items() if name != weight}
+    refuses("tensors are missing, or there are unknown ones: convs.0.lin.weight", others)
+    refuses("unknown ones: more", changed("more", tensors["x"]))
+    refuses("convs.0.lin.weight must be finite", changed(weight, tensors[weight] / 0))
+    floating = [name for name, t in tensors.items() if t.dtype == torch.float32]
+    doubled = {name: tensors[name].double() for name in floating if name.startswith("network/")}
+    refuses("parameters of the network must be torch.float32", tensors | doubled)
+    scaled = "network/convs.1.learner.is_scaled"
+    refuses("is not calibrated", changed(scaled, torch.tensor(False)))
+    refuses(r"tensors have 1 \(C\)", changed("logits", tensors["logits"][:, :1]))
+    refuses("hidden/0 has the shape", changed("hidden/0", tensors["hidden/0"][:9]))
+    refuses("train must be from 0 to 11", changed("train", tensors["train"] + 9))
+    refuses("a row of validation has no label", changed("validation", tensors["validation"] + 7))
+    refuses("curve must be finite", changed("curve", tensors["curve"] * torch.nan))
+    refuses(r"the network has 3 .* \(curve\)", changed("curve", tensors["curve"][:, :2]))
+    refuses("scaler/scale has the shape", changed("scaler/scale", tensors["scaler/scale"][:2]))
+    refuses("scaler/scale must be float32 or", changed("scaler/scale", torch.ones(3).half()))
+    refuses("a weight of given is negative", changed("given/weight", -tensors["given/weight"]))
+
+
 @pytest.mark.parametrize(
     "classes",
     [
@@ -123,6 +206,7 @@ def test_a_kernels_landmarks_are_kept() -> None:
     loaded = model_from_tensors(tensors, document)
     edges = torch.tensor([[0, 1], [5, 6]]), torch.ones(2)
     assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
+    assert isinstance(loaded, ClosedFormModel)
     assert torch.equal(loaded.inputs(), model.inputs())
     with pytest.raises(ValueError, match="whitening has the shape"):
         model_from_tensors(tensors | {"landmarks": tensors["landmarks"][1:]}, document)
@@ -177,20 +261,30 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this class reads 5; use the class", edited(schema=99))
+    refuses("written in schema 99 but this class reads 6; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
     refuses("contains a 'Other'; pass a folder of JLGCNClassifier", edited(estimator="Other"))
-    refuses("lacks fields, or has unknown ones: 'begin'", within("options", begin=1))
-    refuses("options.inputs must be one of", within("options", inputs="all"))
+
+    def of_model(**changes: object) -> str:
+        return within("model", **changes)
+
+    def options(**changes: object) -> str:
+        return of_model(options=json.loads(document)["model"]["options"] | changes)
+
+    refuses("lacks fields, or has unknown ones: 'begin'", options(begin=1))
+    refuses("options.inputs must be one of", options(inputs="all"))
+    refuses("model.solver must be one of closed_form, gradient", of_model(solver="genetic"))
+    refuses("model lacks fields, or has unknown ones: 'arguments'", of_model(solver="gradient"))
+    refuses("model must be an object", edited(model=3))
     for restart in (0, -1, 2, float("nan"), "0.5", True, None):
-        refuses("options.restart must be a number above 0", within("options", restart=restart))
-    refuses("n_neighbors must be a whole number from 1", within("options", n_neighbors="<b>5"))
-    refuses("unit must be a number above 0", edited(unit=float("inf")))
-    refuses(r"losses\[0\] must be a number from 0", edited(losses=[[1]]))
-    refuses("it has no layer", edited(losses=[]))
-    refuses("learned_scale must be a number", edited(learned_scale=10**400))
+        refuses("options.restart must be a number above 0", options(restart=restart))
+    refuses("n_neighbors must be a whole number from 1", options(n_neighbors="<b>5"))
+    refuses("unit must be a number above 0", of_model(unit=float("inf")))
+    refuses(r"losses\[0\] must be a number from 0", of_model(losses=[[1]]))
+    refuses("it has no layer", of_model(losses=[]))
+    refuses("learned_scale must be a number", of_model(learned_scale=10**400))
     refuses("parameters lacks fields", edited(parameters={"depth": 3}))
     refuses("2 classes have 1 names", within("classes", values=[0]))
     refuses("classes.dtype must be one of", within("classes", dtype="V1000000000"))

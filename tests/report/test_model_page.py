@@ -405,11 +405,11 @@ def test_a_page_takes_the_place_of_a_link_and_leaves_its_target_alone(
 def test_whether_the_graph_helps_is_said_where_it_is_asked_for(tmp_path: Path, page: str) -> None:
     assert "jlgcn report MODEL --compare" in Page(page).text
     x, few, _ = wine()
-    model = JLGCNClassifier(n_layers=1, n_neighbors=10).fit(x, few)
+    model = JLGCNClassifier(n_layers=1, n_neighbors=10, max_iter=2).fit(x, few)
     write_model_page(model, tmp_path / "page.html", folds=0, compares=True)
     text = Page((tmp_path / "page.html").read_text()).text
     # The stored features are the scaled ones.
-    estimator = JLGCNClassifier(n_layers=1, n_neighbors=10)
+    estimator = JLGCNClassifier(n_layers=1, n_neighbors=10, max_iter=2)
     expected = compare(x, few, estimator=estimator)
     assert expected.advice in text
     # What was hidden, and the intervals from which the advice follows.
@@ -520,3 +520,62 @@ def test_cora_has_its_page(tmp_path: Path) -> None:
     for place in range(0, len(edge["first"]), 997):
         found = model.explain_edge(drawn[edge["first"][place]], drawn[edge["second"][place]])
         assert edge["distance"][place] == pytest.approx(found.squared_distance, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def network() -> JLGCNClassifier:
+    """Return a network of wines with forty labels and a few given edges."""
+    x, few, _ = wine()
+    graph = np.array([[0, 1, 60, 61], [1, 0, 61, 60]])
+    return JLGCNClassifier(solver="gradient", max_iter=20).fit(x, few, graph)
+
+
+def test_the_page_of_a_network_says_how_it_was_trained(
+    network: JLGCNClassifier, tmp_path: Path
+) -> None:
+    scores = write_model_page(network, tmp_path / "page.html", folds=2)
+    assert scores is not None
+    assert scores.num_folds == 2
+    assert len(scores.label) == 40
+    text = Page((tmp_path / "page.html").read_text()).text
+    epoch = network.best_params_["epoch"] + 1
+    for words in (
+        "solver gradient the network of Tang et al. (2019)",
+        "preset authors",
+        f"epochs 20 epoch {epoch} selected",
+        "graphs dense",
+        f"Epoch {epoch} of 20, the dashed line, has the highest validation accuracy",
+        "squared distance of two rows in the first layer",
+    ):
+        assert words in " ".join(text.split()), words
+    assert "leave-one-out log-loss" not in text
+    assert "restart" not in text
+
+
+def test_edges_of_a_networks_page_are_explained_by_columns(network: JLGCNClassifier) -> None:
+    names = [f"f{k}" for k in range(13)]
+    view = graph_view(network, [str(i) for i in range(178)], names)
+    assert set(view["features"]) <= set(names)
+    edge = view["edge"]
+    i, j = edge["first"][0], edge["second"][0]
+    found = network.explain_edge(i, j)
+    assert edge["distance"][0] == pytest.approx(found.squared_distance, rel=1e-3)
+    assert max(edge["given"]) == 1
+
+
+def test_without_folds_a_networks_validation_labels_are_scored(network: JLGCNClassifier) -> None:
+    found = held_out(network, folds=0)
+    assert found is not None
+    assert len(found.label) == len(network.model_.validation)
+    best = network.history_[network.best_params_["epoch"]]
+    assert found.accuracy == pytest.approx(best["val_accuracy"])
+    assert found.protocol.startswith("Validation: the network was trained without these 8 labels")
+
+
+def test_a_network_without_held_out_labels_has_no_scores_without_folds() -> None:
+    x, y = load_wine(return_X_y=True)
+    few = np.full(178, -1)
+    few[[0, 60, 150]] = y[[0, 60, 150]]
+    with pytest.warns(UserWarning, match="no class has two labels"):
+        model = JLGCNClassifier(solver="gradient", max_iter=2).fit(x, few)
+    assert held_out(model, folds=0) is None

@@ -21,7 +21,7 @@ def explain(
         str | None,
         typer.Argument(metavar="J", help="Id of another row. Default: explain the class of I."),
     ] = None,
-    layer: LayerOption = -1,
+    layer: LayerOption = None,
     top: Annotated[int, typer.Option(min=1, help="Number of features, or neighbours.")] = 10,
 ) -> None:
     """Explain an edge by its features, or a predicted class by the neighbours of a row.
@@ -31,12 +31,14 @@ def explain(
     Example of a class: jlgcn explain wines-model barolo-1971
 
     Both are exact: contributions sum to the learned squared distance, or to the
-    class score, the logit relative to the mean over classes.
+    class score, the logit relative to the mean over classes. A network (fit
+    --solver gradient) explains edges only. After its first layer, --layer
+    explains by hidden features.
     """
     with plain_errors():
         fitted, rows = load_model(model)
         if second is None:
-            if layer != -1:
+            if layer is not None:
                 raise ValueError(
                     "--layer selects the metric of an edge, so it needs a second row, J; a class "
                     "is explained in the last layer"
@@ -56,11 +58,14 @@ def _row_number(model: Path, rows: TableNames, name: str) -> int:
 
 
 def _explain_edge(
-    fitted: JLGCNClassifier, rows: TableNames, i: int, j: int, layer: int, top: int
+    fitted: JLGCNClassifier, rows: TableNames, i: int, j: int, layer: int | None, top: int
 ) -> list[str]:
+    from jlgcn.estimator.solvers import names_of_features
+
     found = fitted.explain_edge(i, j, layer)
     order = found.features.abs().argsort(descending=True)[:top].tolist()
-    names = [printable(rows.feature_names[k]) for k in order]
+    columns = names_of_features(fitted.model_, layer, rows.feature_names)
+    names = [printable(columns[k]) for k in order]
     width = max(len(name) for name in names)
     lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]
     for k, name in zip(order, names, strict=True):

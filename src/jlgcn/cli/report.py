@@ -24,13 +24,14 @@ def report(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Folds of the cross-validation, a fit for each; 0 is leave-one-out within one "
-            "fit, faster and slightly optimistic. Default: 5, and 0 above 20,000 rows."
+            help="Folds of the cross-validation, a fit for each (of a network, with all epochs); 0 "
+            "is leave-one-out within one fit (of a network, its validation labels), faster and "
+            "slightly optimistic. Default: 5, and 0 above 20,000 rows."
         ),
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 40 to 60 more fits.'),
+        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 40 to 70 more fits.'),
     ] = False,
 ) -> None:
     """Write an HTML page about a fitted model: accuracy, calibration, graph, features.

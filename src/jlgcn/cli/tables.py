@@ -26,7 +26,11 @@ Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help='Folder of a fitted model, see "jlgcn fit".')
 ]
 LayerOption = Annotated[
-    int, typer.Option(help="Layer of the learned graph, from 0; -1 is the last.")
+    int | None,
+    typer.Option(
+        help="Layer of the learned graph, from 0; -1 is the last. Default: the last whose metric "
+        "is of the table's columns, which is layer 0 of a network."
+    ),
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from jlgcn.closed_form.active import select_queries
 from jlgcn.closed_form.explain import NodeExplanation, attribute_scores, edge_weights
 from jlgcn.closed_form.inputs import classifier_inputs, length_of, num_blocks, unit_rows
 from jlgcn.closed_form.nystroem import Landmarks
-from jlgcn.closed_form.options import SelectedOptions
+from jlgcn.closed_form.options import SelectedOptions, selected
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Candidates, Features
 from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
@@ -73,6 +73,52 @@ class ClosedFormModel:
     def logits(self) -> Tensor:
         """Class scores of all nodes, (N, num_classes)."""
         return self.layers[-1].logits
+
+    @property
+    def num_layers(self) -> int:
+        """Number of learned graphs."""
+        return len(self.layers)
+
+    @property
+    def num_column_layers(self) -> int:
+        """Number of layers whose metric is of the input features: all."""
+        return len(self.layers)
+
+    @property
+    def x(self) -> Features:
+        """Features of all nodes, scaled, (N, in_channels)."""
+        return self.candidates.x
+
+    @property
+    def given(self) -> SparseGraph | None:
+        """The given graph, or None."""
+        return self.candidates.given
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """The loss of each layer."""
+        return [{"loss": layer.loss} for layer in self.layers]
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The hyperparameters that selection may set, by name."""
+        return selected(self.options)
+
+    def learned_graph(self, layer: int) -> SparseGraph:
+        """Return the learned graph of a layer."""
+        return self.layers[layer].learned
+
+    def weighted_given(self) -> SparseGraph | None:
+        """Return the given graph with weights discounted by the last metric, or None."""
+        return self.candidates.weighted_given(self.layers[-1].metric, self.options.given_decay)
+
+    def features_of(self, nodes: Tensor, layer: int) -> Tensor:  # (K, in_channels)
+        """Return the features of some nodes as the metric of a layer sees them."""
+        return self.candidates.features_of(nodes)
+
+    def embedding(self) -> Tensor:  # (N, n_components)
+        """Return diffused features, divided by the root of the degree to which walks converge."""
+        return self.diffused / self.graph.degree().sqrt().unsqueeze(-1)
 
     def inputs(self) -> Tensor:
         """Return the inputs of the classifier, of which scores are a linear function.
@@ -168,6 +214,19 @@ class ClosedFormModel:
         """
         first, second, metric = (t.cpu() for t in (first, second, self.layers[layer].metric))
         return decompose_distance(first, second, metric, 1 / self.candidates.unit)
+
+    @torch.no_grad()
+    def contributions(self, first: Tensor, second: Tensor) -> Tensor:  # (P, in_channels)
+        """Return :meth:`explain_edge` of many pairs: contributions of features, in float64.
+
+        Args:
+            first: numbers of the first nodes, (P,).
+            second: numbers of the second nodes, (P,).
+        """
+        metric = self.layers[-1].metric.double()
+        ends = (self.candidates.features_of(nodes).double() for nodes in (first, second))
+        delta = next(ends) - next(ends)
+        return delta * (delta / self.candidates.unit + (delta @ metric) @ metric.mT)
 
     @torch.no_grad()
     def explain_node(self, node: int) -> NodeExplanation:

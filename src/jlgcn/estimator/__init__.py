@@ -1,4 +1,4 @@
-"""The scikit-learn face of the closed form, and whether its graph helps."""
+"""The scikit-learn face of both solvers, and whether their graph helps."""
 
 from jlgcn.estimator.classifier import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison, compare

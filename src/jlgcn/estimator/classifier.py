@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from jlgcn._memory import check_memory
 from jlgcn._saved import damaged, read_model, write_model
-from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation, fit_closed_form
-from jlgcn.closed_form.options import selected
+from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.errors import OneClassWarning
-from jlgcn.estimator.document import (
-    SCHEMA,
-    TableNames,
-    classes_from_document,
-    classes_to_document,
-    model_from_tensors,
-    model_to_tensors,
-    plain,
-)
+from jlgcn.estimator.document import SCHEMA, TableNames
+from jlgcn.estimator.network_options import NetworkOptions, Solver
+from jlgcn.estimator.saved import restore, to_document
+from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
 from jlgcn.estimator.validation import (
     as_device,
     as_features,
@@ -39,54 +30,84 @@ from jlgcn.estimator.validation import (
     check_scaled,
     probabilities,
     read_labels,
+    scaled_like_fit,
     validated,
     warn_of_equal_rows,
 )
 from jlgcn.graphs import EdgeExplanation, EdgeList, SparseGraph, top_edges
 from jlgcn.graphs.convert import as_cross_edges
-from jlgcn.ops import SparseFeatures
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # type: ignore[misc]
+class JLGCNClassifier(
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ClosedFormOptions,
+    NetworkOptions,
+):
     r"""Semi-supervised classifier of table rows that learns the graph which joins them.
 
-    A scikit-learn estimator of :func:`jlgcn.closed_form.fit_closed_form`. It learns in turn, by
-    linear algebra, a classifier and a kNN graph with the kernel
+    With ``solver="closed_form"``, a scikit-learn estimator of
+    :func:`jlgcn.closed_form.fit_closed_form`. It learns in turn, by linear algebra, a classifier
+    and a kNN graph with the kernel
 
     .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
 
     whose metric R stretches directions that separate the classes. A given graph is added; how far
     to trust its edges is selected by cross-validation. Deterministic.
 
-    This is not the network of Tang et al. (2019), which :class:`jlgcn.nn.JLGCN` is. Both have a
-    Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). Here
-    there are no weight matrices W_l, no non-linearity, no graph Laplacian regularizer and no joint
-    loss: features are diffused by personalized PageRank and classified by ridge (or Nyström kernel
-    ridge) regression, and the metric is self-trained on the predicted classes.
+    With ``solver="gradient"``, the network of `Tang et al. (2019)
+    <https://arxiv.org/abs/1909.04931>`_, :class:`jlgcn.nn.JLGCN`, trained by Adam
+    (:func:`jlgcn.training.fit_nodes`); held-out labels select the epoch. Both solvers have a
+    Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). The
+    closed form has no weight matrices W_l, no non-linearity, no graph Laplacian regularizer and no
+    joint loss: features are diffused by personalized PageRank and classified by ridge (or Nyström
+    kernel ridge) regression, and the metric is self-trained on the predicted classes.
 
-    Hyperparameters are those of :class:`jlgcn.closed_form.ClosedFormOptions`. `n_neighbors`,
-    `learned_degree`, `given_decay`, `restart`, `inputs` and `kernel_gamma` are selected by
-    leave-one-out log-loss where they are None. In addition:
+    Hyperparameters of the closed form are those of :class:`jlgcn.closed_form.ClosedFormOptions`.
+    `n_neighbors`, `learned_degree`, `given_decay`, `restart`, `inputs` and `kernel_gamma` are
+    selected by leave-one-out log-loss where they are None. The network reads `n_neighbors` (None
+    is 16) and the parameters below from `preset` on. A parameter that belongs to the other solver
+    has no effect.
 
     Args:
+        solver ({"closed_form", "gradient"}, default "closed_form"): how to learn, see above.
         scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature scaling.
             "words" is a tf-idf for counts of words, "table" standardises columns of different
             units, "embeddings" and "none" leave features as they are. "auto" tells the first three
             apart, see :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
         device (str, default "cpu"): PyTorch device of the computation, such as "cuda:1". It needs
             float64. Inputs and results are arrays on the CPU whatever the device.
-        verbose (bool, default False): log selected hyperparameters and losses.
+        verbose (bool, default False): log selected hyperparameters and losses; on a terminal, show
+            the progress of training.
+        preset (str, default "authors"): reading of the paper, a name in `jlgcn.nn.PRESETS`. A
+            metric that it draws at random is scaled to the features, whose number varies.
+        hidden_channels (int ≥ 1, default 16): features between layers.
+        network_layers (int ≥ 1, default 2): layers of the network, each of which learns a graph.
+        dropout (float in [0, 1), default 0.5): dropout probability of the input of every layer.
+        backend ("auto", "exact", "knn" or "dense", default "auto"): representation of learned
+            graphs. "auto" is exact to 5,000 rows on a CPU (to 512 rows dense, which is the same
+            and faster), and kNN above.
+        max_iter (int ≥ 1, default 200): epochs of training, each on all rows.
+        learning_rate (float > 0, default 0.1): initial learning rate, halved after each fifth of
+            the epochs.
+        validation_fraction (float in (0, 1), default 0.2): share of the labels of each class, at
+            least one of two, that training does not see and that select the epoch.
+        random_state (int or None, default 0): seed of the network; the same seed gives the same
+            network on the same machine. None draws a seed from NumPy's generator.
 
     Attributes:
         classes_: classes, (n_classes,).
         transduction_: predicted class of every row of `fit`, labelled or not, (n_samples,).
         label_distributions_: its class probabilities, (n_samples, n_classes), not calibrated.
-        history_: leave-one-out log-loss of each layer.
-        best_params_: selected hyperparameters, by name.
-        model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`.
+        history_: leave-one-out log-loss of each layer; of the network, training loss, validation
+            loss and accuracy of each epoch.
+        n_iter_: number of entries of `history_`: layers, or epochs.
+        best_params_: selected hyperparameters, by name; of the network, the epoch.
+        model_: the fitted :class:`jlgcn.closed_form.ClosedFormModel`, or the network (in
+            `model_.network`) with its rows.
         scaler_: the fitted :class:`jlgcn.closed_form.FeatureScaler`; `scaler_.kind` is the kind of
             features it was chosen for.
         n_features_in_: number of features.
@@ -94,7 +115,8 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         table_: names of the table's rows and columns, if ``jlgcn fit`` read one; else None.
 
     Cost: see :func:`jlgcn.closed_form.fit_closed_form`; float64 features take twice the memory of
-    float32.
+    float32. The network takes `max_iter` epochs in float32: an exact one is quadratic in the rows,
+    a kNN one a search for neighbours; its `predict` is a forward pass over all rows of `fit`.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -105,8 +127,12 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         >>> model = JLGCNClassifier().fit(X, few)
         >>> bool((model.transduction_ == y).mean() > 0.9)
         True
+        >>> network = JLGCNClassifier(solver="gradient", max_iter=50).fit(X, few)
+        >>> network.model_.network.num_layers
+        2
     """
 
+    solver: Solver = "closed_form"
     scaler: Kind = "auto"
     device: str = "cpu"
     verbose: bool = False
@@ -142,30 +168,27 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         check_scaled(scaled, x)
         warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
-        self.model_ = fit_closed_form(
+        self.model_: Any = fit_model(
+            self.get_params(),
             scaled,
             torch.from_numpy(classes).to(device),
             None if given is None else given.to(device=device),
-            train=torch.from_numpy(np.flatnonzero(labels.is_known)).to(device),
-            options=self.closed_form_options(),
+            torch.from_numpy(np.flatnonzero(labels.is_known)).to(device),
+            progress=self.verbose,
         )
         self.table_: TableNames | None = None
         self._describe()
         if self.verbose:
             logger.info("scaled features by %r", self.scaler_)
-            logger.info("selected %s; loss by layer %s", self.best_params_, self.history_)
+            logger.info("selected %s; losses %s", self.best_params_, self.history_)
         return self
-
-    def closed_form_options(self) -> ClosedFormOptions:
-        """Return the hyperparameters of :func:`jlgcn.closed_form.fit_closed_form`."""
-        names = [field.name for field in fields(ClosedFormOptions)]
-        return ClosedFormOptions(**{name: getattr(self, name) for name in names})
 
     def _describe(self) -> None:
         """Set the public attributes that follow from the fitted model."""
-        self.best_params_ = selected(self.model_.options)
-        self.history_ = [{"loss": layer.loss} for layer in self.model_.layers]
-        self.label_distributions_ = probabilities(self.model_.logits)
+        self.best_params_ = self._fitted.best_params
+        self.history_ = self._fitted.history
+        self.n_iter_ = len(self.history_)
+        self.label_distributions_ = probabilities(self._fitted.logits)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
 
     def predict_proba(
@@ -185,12 +208,12 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
                 (n_new, n_samples); or an object with an `edge_index`. None for none.
         """
         check_is_fitted(self, "model_")
-        x = self._scaled(X)
+        x = scaled_like_fit(self, X, self.scaler_, self._fitted.x)
         edges = None
         if graph is not None:
             index, weight = as_cross_edges(graph, x.shape[0], len(self.transduction_))
             edges = index.to(x.device), weight.to(x.device)
-        return probabilities(self.model_.predict(x, edges))
+        return probabilities(self._fitted.predict(x, edges))
 
     def predict(
         self,
@@ -239,56 +262,75 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         score = accuracy_score(labels.values[known], predicted[known], sample_weight=weight)
         return float(score)
 
-    def learned_graph(self, layer: int = -1) -> SparseGraph:
-        """Return the learned graph of a layer, without given edges, on the CPU."""
-        check_is_fitted(self, "model_")
-        graph: SparseGraph = self.model_.layers[layer].learned.to(device="cpu")
+    def learned_graph(self, layer: int | None = None) -> SparseGraph:
+        """Return the learned graph of a layer, without given edges, on the CPU.
+
+        Args:
+            layer (int or None, default None): layer, from 0; -1 is the last. None is the last one
+                whose metric is of the table's columns: the last of the closed form, the first of
+                the network, whose other layers see hidden features. Of a network, the heaviest
+                edges: those of each row to its `n_neighbors` nearest.
+        """
+        number = resolve_layer(self._fitted, layer)
+        graph: SparseGraph = self._fitted.learned_graph(number).to(device="cpu")
         return graph
 
     def edges(
-        self, layer: int = -1, *, top_k: int | None = None, threshold: float | None = None
+        self,
+        layer: int | None = None,
+        *,
+        top_k: int | None = None,
+        threshold: float | None = None,
     ) -> EdgeList:
-        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.top_edges`."""
+        """Return learned edges, the heaviest first; see :func:`jlgcn.graphs.top_edges`.
+
+        `layer` is as in :meth:`learned_graph`.
+        """
         return top_edges(self.learned_graph(layer), top_k=top_k, threshold=threshold)
 
-    def explain_edge(self, i: int, j: int, layer: int = -1) -> EdgeExplanation:
+    def explain_edge(self, i: int, j: int, layer: int | None = None) -> EdgeExplanation:
         """Return the learned squared distance of two rows of `fit`, by direction and by feature.
 
-        The first direction is the Euclidean distance; then comes one for each of :attr:`classes_`.
-        See :meth:`jlgcn.closed_form.ClosedFormModel.explain_edge`.
+        Directions of the closed form: the Euclidean distance, then one for each of
+        :attr:`classes_`, see :meth:`jlgcn.closed_form.ClosedFormModel.explain_edge`. Of the
+        network: those of the metric, see :meth:`jlgcn.nn.GraphLearner.explain_edge`; after its
+        first layer, features are hidden ones. `layer` is as in :meth:`learned_graph`.
         """
-        check_is_fitted(self, "model_")
+        number = resolve_layer(self._fitted, layer)
         rows = [self._number(row) for row in (i, j)]
-        index = torch.tensor(rows, device=self.model_.diffused.device)
-        first, second = self.model_.candidates.features_of(index)
-        return self.model_.explain_edge(first, second, layer)
+        index = torch.tensor(rows, device=self._fitted.logits.device)
+        first, second = self._fitted.features_of(index, number)
+        return self._fitted.explain_edge(first, second, number)
 
     def explain_node(self, i: int) -> NodeExplanation:
         """Return the contributions of own features and of each edge to a prediction of `fit`.
 
         Scores are in the order of :attr:`classes_`. See
-        :meth:`jlgcn.closed_form.ClosedFormModel.explain_node`.
+        :meth:`jlgcn.closed_form.ClosedFormModel.explain_node`. A network has no exact attribution:
+        ``solver="gradient"`` raises ValueError.
         """
-        check_is_fitted(self, "model_")
-        return self.model_.explain_node(self._number(i))
+        return self._fitted.explain_node(self._number(i))
 
     def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
         """Return the n rows of `fit` to label next (active learning), the most informative first.
 
-        See :meth:`jlgcn.closed_form.ClosedFormModel.suggest_labels`.
+        Sequential V-optimal design on the classifier's inputs, see
+        :meth:`jlgcn.closed_form.ClosedFormModel.suggest_labels`; of the network, on the input of
+        its last layer.
         """
-        check_is_fitted(self, "model_")
-        rows: NDArray[np.int64] = self.model_.suggest_labels(n).cpu().numpy()
+        rows: NDArray[np.int64] = self._fitted.suggest_labels(n).cpu().numpy()
         return rows
 
-    def important_features(self, layer: int = -1) -> list[tuple[str, float]]:
+    def important_features(self, layer: int | None = None) -> list[tuple[str, float]]:
         """Return each feature's mean contribution to the learned squared distance, largest first.
 
-        Means over all pairs of rows; they sum to the mean squared distance.
+        Means over all pairs of rows; they sum to the mean squared distance. `layer` is as in
+        :meth:`learned_graph`; after the first, features of a network are "hidden0", "hidden1", ….
         """
-        check_is_fitted(self, "model_")
-        importance = self.model_.feature_importance(layer).cpu()
-        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(importance))])
+        number = resolve_layer(self._fitted, layer)
+        importance = self._fitted.feature_importance(number).cpu()
+        columns = getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])
+        names = names_of_features(self._fitted, number, columns)
         order = importance.argsort(descending=True, stable=True).tolist()
         return [(str(names[k]), float(importance[k])) for k in order]
 
@@ -299,18 +341,7 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
         as confidential as the data.
         """
         check_is_fitted(self, "model_")
-        tensors, document = model_to_tensors(self.model_)
-        tensors |= {"scaler/shift": self.scaler_.shift, "scaler/scale": self.scaler_.scale}
-        names = getattr(self, "feature_names_in_", None)
-        parameters = {name: plain(value) for name, value in self.get_params().items()}
-        document |= {
-            "estimator": type(self).__name__,
-            "parameters": parameters | {"verbose": bool(self.verbose)},
-            "classes": classes_to_document(self.classes_),
-            "scaler": {name: getattr(self.scaler_, name) for name in ("kind", "is_count", "power")},
-            "feature_names": None if names is None else names.tolist(),
-            "table": None if self.table_ is None else asdict(self.table_),
-        }
+        tensors, document = to_document(self)
         write_model(Path(folder), tensors, document, SCHEMA)
 
     @classmethod
@@ -329,57 +360,25 @@ class JLGCNClassifier(ClassifierMixin, BaseEstimator, ClosedFormOptions):  # typ
             )
         estimator = cls(**document["parameters"] | {"device": device})
         try:
-            estimator._restore({name: t.to(to) for name, t in tensors.items()}, document)
+            restore(estimator, {name: t.to(to) for name, t in tensors.items()}, document)
+            estimator._describe()
         except ValueError as error:
             raise damaged(path, str(error)) from None
         return estimator
-
-    def _restore(self, tensors: dict[str, Tensor], document: dict[str, Any]) -> None:
-        model = model_from_tensors(tensors, document)
-        num_rows, num_classes = model.logits.shape
-        self.n_features_in_ = model.projection.shape[0]
-        names, table = document["feature_names"], document["table"]
-        self.table_ = None if table is None else TableNames(**table)
-        counts = [("classes", num_classes, document["classes"]["values"])]
-        counts += [] if names is None else [("features", self.n_features_in_, names)]
-        if self.table_ is not None:
-            counts += [("rows", num_rows, self.table_.ids)]
-            counts += [("columns", self.n_features_in_, self.table_.feature_names)]
-        for what, number, found in counts:
-            if len(found) != number:
-                raise ValueError(f"{number:,} {what} have {len(found):,} names")
-        self.classes_ = classes_from_document(document["classes"], num_rows)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        shift, scale = tensors["scaler/shift"], tensors["scaler/scale"]
-        self.scaler_ = FeatureScaler(shift=shift, scale=scale, **document["scaler"])
-        self.model_ = model
-        self._describe()
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
+    @property
+    def _fitted(self) -> FittedModel:
+        check_is_fitted(self, "model_")
+        model: FittedModel = self.model_
+        return model
+
     def _number(self, row: int) -> int:
         last = len(self.transduction_) - 1
         if not 0 <= row <= last:
             raise ValueError(f"a row must be a number from 0 to {last}, but it is {row}")
         return int(row)
-
-    def _scaled(self, X: ArrayLike) -> Tensor | SparseFeatures:  # noqa: N803
-        dtype = np.float64 if self.model_.logits.dtype == torch.float64 else np.float32
-        features = validated(self, X, dtype)
-        device = self.model_.diffused.device
-        # Distances to rows of fit need the same format: both dense, or both sparse.
-        must_be_sparse = isinstance(self.model_.candidates.x, SparseFeatures)
-        if scipy.sparse.issparse(features) and not must_be_sparse:
-            needed = features.shape[0] * features.shape[1] * features.dtype.itemsize
-            check_memory(needed, device, "X with its zeros", "predicting some rows at a time")
-            features = features.toarray()
-        x = as_features(features).to(device)
-        scaled = self.scaler_(x)
-        check_scaled(scaled, x)
-        if isinstance(scaled, Tensor) and must_be_sparse:
-            scaled = SparseFeatures.from_dense(scaled)
-        return scaled

@@ -16,7 +16,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
+from jlgcn._memory import check_memory
 from jlgcn._validation import not_finite
+from jlgcn.closed_form import FeatureScaler
 from jlgcn.errors import NodeCountError
 from jlgcn.graphs import DenseGraph, SparseGraph, as_graph
 from jlgcn.ops import SparseFeatures
@@ -241,6 +243,36 @@ def check_scaled(scaled: Tensor | SparseFeatures, x: Tensor | SparseFeatures) ->
         f"{value}, so row {place[0]} is too far from all others; leave it out, or pass the "
         "logarithm of such columns"
     )
+
+
+def scaled_like_fit(
+    estimator: BaseEstimator,
+    X: ArrayLike,  # noqa: N803
+    scaler: FeatureScaler,
+    fitted: Tensor | SparseFeatures,
+) -> Tensor | SparseFeatures:
+    """Return new rows, scaled, in the format and on the device of the rows of fit.
+
+    Args:
+        estimator: the fitted estimator.
+        X: features of new rows.
+        scaler: its scaler.
+        fitted: scaled features of the rows of fit.
+    """
+    dtype = np.float64 if scaler.scale.dtype == torch.float64 else np.float32
+    features = validated(estimator, X, dtype)
+    # Distances to rows of fit need the same format: both dense, or both sparse.
+    must_be_sparse = isinstance(fitted, SparseFeatures)
+    if scipy.sparse.issparse(features) and not must_be_sparse:
+        needed = features.shape[0] * features.shape[1] * features.dtype.itemsize
+        check_memory(needed, fitted.device, "X with its zeros", "predicting some rows at a time")
+        features = features.toarray()
+    x = as_features(features).to(fitted.device)
+    scaled = scaler(x)
+    check_scaled(scaled, x)
+    if isinstance(scaled, Tensor) and must_be_sparse:
+        scaled = SparseFeatures.from_dense(scaled)
+    return scaled
 
 
 def _largest_square_root(dtype: torch.dtype) -> float:

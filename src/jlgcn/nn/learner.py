@@ -313,7 +313,7 @@ class GraphLearner(nn.Module):
     @torch.no_grad()
     def feature_importance(
         self,
-        x: Tensor,  # (N, in_channels)
+        x: Features,  # (N, in_channels)
     ) -> Tensor:  # (in_channels,)
         r"""Return the mean contribution of each feature to the squared distance of two nodes.
 

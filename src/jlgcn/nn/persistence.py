@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +44,7 @@ class SavedModule(nn.Module):
         # Here, since networks themselves need no safetensors.
         from jlgcn._saved import write_model
 
-        arguments = {name: _plain(getattr(self, name)) for name in self._ARGUMENTS}
-        tensors = self.state_dict()
+        arguments, tensors = arguments_of(self), self.state_dict()
         _check_tensors(tensors, tensors, "train it with a smaller learning rate")
         write_model(Path(folder), tensors, {"arguments": arguments}, self._schema())
 
@@ -67,24 +66,42 @@ class SavedModule(nn.Module):
 
         path = Path(folder)
         tensors, document = read_model(path, cls._schema())
-        arguments = document["arguments"]
-        arguments |= {"options": JLGCNOptions(**arguments["options"])}
         try:
-            with torch.device("meta"):
-                model = cls(**arguments)
-            _check_tensors(tensors, model.state_dict(), "save the network again")
+            # Copies: tensors of safetensors share the memory of the file's content.
+            copies = {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
+            return restored(cls, copies, document["arguments"])
         except ValueError as error:
             raise damaged(path, str(error)) from None
-        # Copies: tensors of safetensors share the memory of the file's content.
-        copies = {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
-        model.load_state_dict(copies, assign=True)
-        return model.eval()
 
     @classmethod
     def _schema(cls) -> Schema:
         from jlgcn._saved import Schema
 
         return Schema(f"{cls.__name__} {_VERSION}", {"arguments": record(cls._ARGUMENTS)})
+
+
+Network = TypeVar("Network", bound=SavedModule)
+
+
+def arguments_of(network: SavedModule) -> dict[str, Any]:
+    """Return the constructor arguments of a network as JSON."""
+    return {name: _plain(getattr(network, name)) for name in network._ARGUMENTS}
+
+
+def restored(kind: type[Network], tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Network:
+    """Return a network of these parameters, in evaluation mode, on their device.
+
+    Args:
+        kind: class of the network.
+        tensors: its state, validated before memory is allocated for a network.
+        arguments: its constructor arguments, of checked types and ranges.
+    """
+    arguments = arguments | {"options": JLGCNOptions(**arguments["options"])}
+    with torch.device("meta"):
+        model = kind(**arguments)
+    _check_tensors(tensors, model.state_dict(), "save the network again")
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

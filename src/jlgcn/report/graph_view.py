@@ -14,7 +14,6 @@ from tqdm import tqdm
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.graphs import SparseGraph, as_graph, top_edges
 from jlgcn.io.export import to_scipy
-from jlgcn.ops import SparseFeatures
 from jlgcn.report.held_out import label_codes
 
 #: Colours of the most frequent classes, legible on white and on black; other classes are gray.
@@ -47,8 +46,8 @@ def graph_view(
 
     A force-directed layout with negative sampling, as in UMAP (`McInnes et al., 2018
     <https://arxiv.org/abs/1802.03426>`_). It starts from the ranks of rows along the first two
-    principal components of the diffused features; then neighbours i, j attract each other, and
-    random rows repel, by
+    principal components of the diffused features, or of the network's last hidden ones; then
+    neighbours i, j attract each other, and random rows repel, by
 
     .. math::
         -\frac{2 a_{ij}}{1 + d^2} (p_i - p_j), \qquad
@@ -119,10 +118,8 @@ def graph_view(
 def learned_and_given(
     model: JLGCNClassifier,
 ) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:  # (N, N), (N, N)
-    """Return the last learned graph and the discounted given graph, without self-loops."""
-    fitted = model.model_
-    metric, learned = fitted.layers[-1].metric, _as_scipy(fitted.layers[-1].learned)
-    given = fitted.candidates.weighted_given(metric, fitted.options.given_decay)
+    """Return the learned graph and the discounted given graph, without self-loops."""
+    learned, given = _as_scipy(model.learned_graph()), model.model_.weighted_given()
     return learned, scipy.sparse.csr_array(learned.shape) if given is None else _as_scipy(given)
 
 
@@ -185,9 +182,7 @@ def _start(model: JLGCNClassifier, rows: NDArray[np.int64]) -> NDArray[np.float6
 
     Ranks, not coordinates: a class far from all others would leave them little room.
     """
-    fitted = model.model_
-    diffused = fitted.diffused / fitted.graph.degree().sqrt().unsqueeze(-1)
-    x = diffused.cpu()[rows].double().numpy()
+    x = model.model_.embedding().cpu()[rows].double().numpy()
     x = x - x.mean(0)
     _, vectors = np.linalg.eigh(x.T @ x)
     found = x @ vectors[:, ::-1][:, :2]
@@ -244,21 +239,18 @@ def _explained(
 
     :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
     """
-    fitted = model.model_
-    metric, unit = fitted.layers[-1].metric.cpu().double(), fitted.candidates.unit
-    x = fitted.candidates.x
-    rows = x.to_scipy() if isinstance(x, SparseFeatures) else x.cpu().numpy()
-    size = max(1, _CHUNK_ENTRIES // metric.shape[0])
+    size = max(1, _CHUNK_ENTRIES // model.n_features_in_)
+    device = model.model_.logits.device
     distances, top = [], []
     starts = range(0, len(first), size)
     for start in tqdm(starts, desc="edges explained", disable=None if progress else True):
-        pairs = slice(start, start + size)
-        difference = rows[first[pairs]] - rows[second[pairs]]
-        dense = difference.toarray() if scipy.sparse.issparse(difference) else difference
-        delta = torch.from_numpy(np.asarray(dense)).double()
-        added = delta * (delta / unit + (delta @ metric) @ metric.mT)
-        distances.append(added.sum(-1).numpy())
+        ends = (
+            torch.from_numpy(rows[start : start + size].astype(np.int64)).to(device)
+            for rows in (first, second)
+        )
+        added = model.model_.contributions(*ends).cpu()
         place = added.abs().topk(min(_FEATURES, added.shape[1])).indices
+        distances.append(added.sum(-1).numpy())
         for columns, values in zip(place.tolist(), added.gather(1, place).tolist(), strict=True):
             pair = zip(columns, values, strict=True)
             top.append([(column, value) for column, value in pair if value != 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,11 @@ from sklearn.metrics import f1_score
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from jlgcn.closed_form import fit_closed_form
+from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.heads import leave_one_out
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison, compare
-from jlgcn.ops import SparseFeatures
+from jlgcn.estimator.solvers import fit_model
 
 # Above so many rows, k-fold cross-validation only on request: it fits the model again.
 _ROWS_FOR_FOLDS = 20_000
@@ -34,12 +35,14 @@ class HeldOut:
     Attributes:
         label: true classes, (M,), as indices into `classes_`.
         probability: predicted class probabilities, (M, n_classes).
-        num_folds: number of folds of the cross-validation; 0 for leave-one-out within one fit.
+        num_folds: number of folds of the cross-validation; 0 for labels held out of one fit.
+        is_validation: whether these are the network's validation labels.
     """
 
     label: NDArray[np.int64]
     probability: NDArray[np.float64]
     num_folds: int
+    is_validation: bool = False
 
     @property
     def predicted(self) -> NDArray[np.int64]:
@@ -67,6 +70,11 @@ class HeldOut:
     @property
     def _hidden(self) -> str:
         number = len(self.label)
+        if self.is_validation:
+            return (
+                f"Validation: the network was trained without these {number:,} labels, but they "
+                "selected the epoch, so the scores are slightly optimistic."
+            )
         if self.num_folds == 0:
             return (
                 f"Leave-one-out: each of the {number:,} labels was predicted from all others by "
@@ -79,7 +87,7 @@ class HeldOut:
             f"Stratified {self.num_folds}-fold cross-validation: in each fold {size} of the "
             f"{number:,} labels were hidden and the model was fitted again without them, graph, "
             "metric and hyperparameters included. The scores count hidden labels only. The model "
-            "itself learned from all labels, more than any of these fits had."
+            "itself had all labels, more than any of these fits."
         )
 
     @property
@@ -116,18 +124,20 @@ def held_out(
 
     Stratified k-fold: each fold's labels are held out of a complete fit, graph, metric and selected
     hyperparameters included. Leave-one-out: each label is held out of the last layer's regression
-    only, so graph and metric have seen it.
+    only, so graph and metric have seen it. A network has no such shortcut: without folds, its
+    validation labels count, which selected the epoch.
 
     Args:
         model: a fitted estimator.
-        folds (int ≥ 2, 0 or None, default None): number of folds; 0 for leave-one-out. None is 5,
-            and 0 above 20,000 rows.
+        folds (int ≥ 2, 0 or None, default None): number of folds; 0 for leave-one-out, or for the
+            validation labels of a network. None is 5, and 0 above 20,000 rows.
         progress (bool, default False): show a progress bar.
 
     Returns:
-        The predictions; None if there is one label only.
+        The predictions; None if there is one label only, or no validation label without folds.
 
-    Cost: a fit for each fold; leave-one-out one eigendecomposition of n_components.
+    Cost: a fit for each fold, with all epochs of a network; leave-one-out one eigendecomposition
+    of n_components.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -135,9 +145,12 @@ def held_out(
         >>> held_out(model, folds=0).accuracy > 0.9
         True
     """
-    y = torch.from_numpy(label_codes(model)).to(model.model_.diffused.device)
+    y = torch.from_numpy(label_codes(model)).to(model.model_.logits.device)
     if folds is not None and (folds < 0 or folds == 1):
-        raise ValueError(f"folds must be 2 or more, or 0 for leave-one-out, but it is {folds}")
+        raise ValueError(
+            "folds must be 2 or more, or 0 for leave-one-out (of a network, its validation "
+            f"labels), but it is {folds}"
+        )
     fitted, train = model.model_, model.model_.train
     if len(train) < 2:
         return None
@@ -145,8 +158,7 @@ def held_out(
         folds = _FOLDS if len(y) <= _ROWS_FOR_FOLDS else 0
     labels = y[train].cpu()
     if folds == 0:
-        logits = leave_one_out(fitted.inputs(), y, train, len(model.classes_))
-        return HeldOut(labels.numpy(), logits.softmax(-1).cpu().numpy(), 0)
+        return _within_one_fit(model, y)
     folds = min(folds, len(train))
     # On the CPU: folds do not depend on the device.
     cpu = torch.device("cpu")
@@ -158,30 +170,46 @@ def held_out(
         hidden = order[fold::folds]
         is_shown = torch.ones(len(train), dtype=torch.bool, device=cpu)
         is_shown[hidden] = False
-        again = fit_closed_form(
-            fitted.candidates.x,
-            y,
-            fitted.candidates.given,
-            train=train[is_shown.to(train.device)],
-            options=model.closed_form_options(),
-        )
+        with warnings.catch_warnings():  # of a class that has a single label
+            warnings.filterwarnings("ignore", "no node of train has class", UserWarning)
+            again = fit_model(
+                model.get_params(),
+                fitted.x,
+                y,
+                fitted.given,
+                train[is_shown.to(train.device)],
+                progress=progress,
+            )
         found = again.logits[train[hidden.to(train.device)]].double().softmax(-1).cpu()
         probability[hidden, : found.shape[1]] = found  # the last classes may have no label left
     return HeldOut(labels.numpy(), probability.numpy(), folds)
 
 
+def _within_one_fit(model: JLGCNClassifier, y: torch.Tensor) -> HeldOut | None:
+    """Predict labels that the fit itself held out."""
+    fitted = model.model_
+    if isinstance(fitted, ClosedFormModel):
+        logits = leave_one_out(fitted.inputs(), y, fitted.train, len(model.classes_))
+        labels = fitted.labels.cpu().numpy()
+        return HeldOut(labels, logits.softmax(-1).cpu().numpy(), 0)
+    found = fitted.validation[~torch.isin(fitted.validation, fitted.learned_from)]
+    if not len(found):
+        return None
+    probability = fitted.logits[found].double().softmax(-1).cpu().numpy()
+    return HeldOut(y[found].cpu().numpy(), probability, 0, is_validation=True)
+
+
 def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparison:
     """Return :func:`jlgcn.compare` on a fitted model's own features, labels and given graph.
 
-    Cost: 40 to 60 fits.
+    Cost: 40 to 70 fits.
     """
-    labels, candidates = label_codes(model), model.model_.candidates
-    x = candidates.x.to_scipy() if isinstance(candidates.x, SparseFeatures) else candidates.x
+    x = model.model_.x
     estimator = clone(model).set_params(scaler="none")  # the stored features are scaled
     return compare(
-        x.cpu().numpy() if isinstance(x, torch.Tensor) else x,
-        labels,
-        candidates.given,
+        x.cpu().numpy() if isinstance(x, torch.Tensor) else x.to_scipy(),
+        label_codes(model),
+        model.model_.given,
         estimator=estimator,
         progress=progress,
     )

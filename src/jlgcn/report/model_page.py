@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,29 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from jlgcn._files import write_file
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison
-from jlgcn.graphs import SparseGraph
 from jlgcn.report.graph_view import COLORS, OTHER_COLOR, class_colors, graph_view
 from jlgcn.report.held_out import HeldOut, compare_again, held_out
 from jlgcn.report.render import render
-
-_Fact: TypeAlias = tuple[str, str, str]  # what, how much, and a note below it
+from jlgcn.report.settings import loss_curve, settings
 
 _FEATURES = 20
 _CLASSES = 50  # lines of the table of classes
 _INTERVAL = ("mean", "low", "high")
-_KERNEL = {False: "ridge, linear", True: "ridge, Nyström RBF kernel"}
-_INPUTS = {
-    "degree": "diffused features",
-    "unit": "diffused features, unit norm",
-    "unit+own": "diffused and own features, unit norm",
-    "unit+own+neighbors": "diffused, own and neighbours' features, unit norm",
-}
-_SCALED = {
-    "words": "tf-idf (words)",
-    "table": "standardised (table)",
-    "embeddings": "not scaled (embeddings)",
-    "none": "not scaled",
-}
 
 
 def write_model_page(
@@ -62,7 +47,7 @@ def write_model_page(
         progress (bool, default False): show progress bars.
 
     Cost: :func:`jlgcn.report.held_out.held_out`, by default five fits, and
-    :func:`jlgcn.report.graph_view.graph_view`; 40 to 60 more fits with `compares`.
+    :func:`jlgcn.report.graph_view.graph_view`; 40 to 70 more fits with `compares`.
 
     Example:
         >>> import tempfile
@@ -93,9 +78,10 @@ def write_model_page(
         styles=["page.css", "model_page.css"],
         script="graph_view.js",
         title=name,
-        settings=_settings(model),
+        settings=settings(model),
+        curve=loss_curve(model),
         losses=[f"{entry['loss']:.3f}" for entry in model.history_],
-        has_given=model.model_.candidates.given is not None,
+        has_given=model.model_.given is not None,
         scores=None if scores is None else _scores(model, scores),
         num_rows=f"{num_rows:,}",
         num_drawn=f"{len(view['row']['id']):,}",
@@ -106,38 +92,6 @@ def write_model_page(
     )
     write_file(path, text)
     return scores
-
-
-def _settings(model: JLGCNClassifier) -> list[_Fact]:
-    fitted = model.model_
-    chosen = fitted.options
-    given = fitted.candidates.given
-    facts = [
-        ("rows", f"{len(model.transduction_):,}", ""),
-        ("features", f"{model.n_features_in_:,}", _SCALED[model.scaler_.kind]),
-        ("classes", f"{len(model.classes_):,}", ""),
-        ("labels", f"{len(fitted.train):,}", ""),
-        ("learned edges", f"{_num_edges(fitted.layers[-1].learned):,}", ""),
-        ("given edges", "none" if given is None else f"{_num_edges(given):,}", ""),
-        ("n_neighbors", f"{chosen.n_neighbors}", _origin(model.n_neighbors)),
-        ("restart probability", f"{chosen.restart:g}", _origin(model.restart)),
-        ("classifier", _KERNEL[chosen.kernel_gamma > 0], _origin(model.kernel_gamma)),
-        ("inputs", _INPUTS[chosen.inputs], _origin(model.inputs)),
-    ]
-    if given is not None:  # both have no effect without given edges
-        degree, decay = f"{chosen.learned_degree:g}", f"{chosen.given_decay:g}"
-        facts.append(("learned_degree", degree, _origin(model.learned_degree)))
-        facts.append(("given_decay", decay, _origin(model.given_decay)))
-    return facts
-
-
-def _num_edges(graph: SparseGraph) -> int:
-    row, col = graph.edge_index
-    return int((row < col).sum())
-
-
-def _origin(setting: float | str | None) -> str:
-    return "selected by cross-validation" if setting is None else "set by the user"
 
 
 def _scores(model: JLGCNClassifier, scores: HeldOut) -> dict[str, Any]:
@@ -185,7 +139,7 @@ def _legend(model: JLGCNClassifier) -> list[tuple[str, object]]:
 
 
 def _features(model: JLGCNClassifier, names: Sequence[str]) -> dict[str, Any]:
-    added = model.model_.feature_importance().cpu()
+    added = model.model_.feature_importance(model.model_.num_column_layers - 1).cpu()
     order = added.argsort(descending=True, stable=True)[:_FEATURES].tolist()
     most = max(float(added.max()), 1e-300)
     return {

@@ -1,0 +1,162 @@
+"""A fitted closed-form model as tensors and JSON, and the checks of both."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from jlgcn._schema import Check, list_of, real, record
+from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions
+from jlgcn.closed_form.inputs import num_blocks
+from jlgcn.closed_form.model import ClosedFormLayer
+from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.closed_form.options import CHECKS, SelectedOptions
+from jlgcn.estimator.tensors import (
+    Shapes,
+    check_floating,
+    check_names,
+    check_range,
+    check_shapes,
+    features_from_tensors,
+    features_shapes,
+    features_to_tensors,
+    graph_from_tensors,
+    graph_shapes,
+    graph_to_tensors,
+)
+from jlgcn.graphs.candidates import Candidates
+
+_AMOUNT = real(0, 1e300)
+
+#: Fields of a closed-form model besides its tensors.
+CLOSED_FORM_FIELDS: dict[str, Check] = {
+    "options": record(CHECKS),
+    "unit": real(0, 1e300, above=True),
+    "learned_scale": _AMOUNT,
+    "losses": list_of(_AMOUNT, 1000),
+    "landmark_gamma": _AMOUNT,
+}
+
+# Shapes of tensors. A letter is the same number everywhere: N rows, F features, D components,
+# C classes, K candidates, L landmarks with P inputs, I inputs of the linear classifier, M labels,
+# X entries of sparse features, E entries of a graph.
+_OF_CANDIDATES: Shapes = {"index": ("N", "K"), "distance": ("N", "K")}
+_OF_MODEL: Shapes = {
+    "projection": ("F", "D"),
+    "diffused": ("N", "D"),
+    "weight": ("I", "C"),
+    "bias": ("C",),
+    "train": ("M",),
+    "labels": ("M",),
+}
+_OF_SCALER: Shapes = {"scaler/shift": ("F",), "scaler/scale": ("F",)}
+_INTEGERS = ("index", "train", "labels")
+_INFINITE = ("distance", "given_distance")  # without a neighbour
+
+
+def closed_form_to_tensors(model: ClosedFormModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a fitted model, and its other fields as JSON."""
+    candidates = model.candidates
+    tensors = {name: getattr(candidates, name) for name in _OF_CANDIDATES}
+    tensors |= {name: getattr(model, name) for name in _OF_MODEL}
+    tensors |= features_to_tensors(candidates.x)
+    tensors |= graph_to_tensors("graph", model.graph)
+    if candidates.given is not None:
+        assert candidates.given_distance is not None
+        tensors |= graph_to_tensors("given", candidates.given)
+        tensors["given_distance"] = candidates.given_distance
+    if model.landmarks is not None:
+        tensors["landmarks"] = model.landmarks.points
+        tensors["whitening"] = model.landmarks.whitening
+    for index, layer in enumerate(model.layers):
+        tensors |= {f"metric/{index}": layer.metric, f"logits/{index}": layer.logits}
+        tensors |= graph_to_tensors(f"learned/{index}", layer.learned)
+    document = {
+        "options": asdict(model.options),
+        "unit": candidates.unit,
+        "learned_scale": model.learned_scale,
+        "losses": [layer.loss for layer in model.layers],
+        "landmark_gamma": 0.0 if model.landmarks is None else model.landmarks.gamma,
+    }
+    return tensors, document
+
+
+def closed_form_from_tensors(
+    tensors: dict[str, Tensor], document: dict[str, Any]
+) -> ClosedFormModel:
+    """Return a fitted model, on the device of its tensors, after validating all of them."""
+    options: SelectedOptions = ClosedFormOptions(**document["options"])
+    shapes = _shapes(document, options, tensors)
+    check_names(tensors, shapes)
+    dtype = check_floating(tensors["diffused"], "diffused")
+    sizes = check_shapes(tensors, shapes, dtype, integers=_INTEGERS, infinite=_INFINITE)
+    num_nodes, num_features, num_classes = sizes["N"], sizes["F"], sizes["C"]
+    num_inputs = sizes["D"] * num_blocks(options.inputs)
+    found = sizes["P"] if options.kernel_gamma > 0 else sizes["I"]
+    if found != num_inputs:
+        raise ValueError(f"the classifier has {found} inputs, but {num_inputs} are computed")
+    check_range("index", tensors["index"], -1, num_nodes)
+    check_range("train", tensors["train"], 0, num_nodes)
+    check_range("labels", tensors["labels"], 0, num_classes)
+    x = features_from_tensors(tensors, num_nodes, num_features)
+    given = None
+    if "given/row" in tensors:
+        given = graph_from_tensors(tensors, "given", num_nodes)
+    elif options.inputs == "unit+own+neighbors":
+        raise ValueError(f"inputs={options.inputs!r} needs a given graph, but there is none")
+    graph = graph_from_tensors(tensors, "graph", num_nodes)
+    if not bool((graph.degree() > 0).all()):
+        raise ValueError("a node of graph has no edge, not even a self-loop")
+    landmarks = None
+    if options.kernel_gamma > 0:
+        gamma = float(document["landmark_gamma"])
+        landmarks = Landmarks(tensors["landmarks"], gamma, tensors["whitening"])
+    layers = tuple(
+        ClosedFormLayer(
+            tensors[f"metric/{i}"],
+            graph_from_tensors(tensors, f"learned/{i}", num_nodes),
+            tensors[f"logits/{i}"],
+            float(loss),
+        )
+        for i, loss in enumerate(document["losses"])
+    )
+    candidates = Candidates(
+        x=x,
+        unit=float(document["unit"]),
+        given=given,
+        given_distance=tensors.get("given_distance"),
+        **{name: tensors[name] for name in _OF_CANDIDATES},
+    )
+    return ClosedFormModel(
+        options=options,
+        candidates=candidates,
+        layers=layers,
+        graph=graph,
+        learned_scale=float(document["learned_scale"]),
+        landmarks=landmarks,
+        **{name: tensors[name] for name in _OF_MODEL},
+    )
+
+
+def _shapes(
+    document: dict[str, Any], options: SelectedOptions, tensors: dict[str, Tensor]
+) -> Shapes:
+    """Return names and shapes of the tensors that the document requires."""
+    shapes: Shapes = _OF_CANDIDATES | _OF_MODEL | _OF_SCALER
+    graphs = ["graph"]
+    shapes |= features_shapes(tensors)
+    if "given/row" in tensors:
+        graphs.append("given")
+        shapes["given_distance"] = ("E given",)
+    if options.kernel_gamma > 0:
+        shapes |= {"landmarks": ("L", "P"), "whitening": ("L", "I")}
+    if not document["losses"]:
+        raise ValueError("it has no layer")
+    for index in range(len(document["losses"])):
+        shapes |= {f"metric/{index}": ("F", "C"), f"logits/{index}": ("N", "C")}
+        graphs.append(f"learned/{index}")
+    for name in graphs:
+        shapes |= graph_shapes(name)
+    return shapes

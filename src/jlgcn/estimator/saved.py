@@ -1,0 +1,69 @@
+"""A fitted estimator as tensors and a JSON document, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from jlgcn.closed_form import FeatureScaler
+from jlgcn.estimator.document import (
+    TableNames,
+    classes_from_document,
+    classes_to_document,
+    model_from_tensors,
+    model_to_tensors,
+    plain,
+)
+
+
+def to_document(
+    estimator: Any,  # noqa: ANN401
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a fitted :class:`JLGCNClassifier`, and all else as JSON."""
+    tensors, model = model_to_tensors(estimator.model_)
+    scaler = estimator.scaler_
+    tensors |= {"scaler/shift": scaler.shift, "scaler/scale": scaler.scale}
+    names = getattr(estimator, "feature_names_in_", None)
+    parameters = {name: plain(value) for name, value in estimator.get_params().items()}
+    document = {
+        "model": model,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters | {"verbose": bool(estimator.verbose)},
+        "classes": classes_to_document(estimator.classes_),
+        "scaler": {name: getattr(scaler, name) for name in ("kind", "is_count", "power")},
+        "feature_names": None if names is None else names.tolist(),
+        "table": None if estimator.table_ is None else asdict(estimator.table_),
+    }
+    return tensors, document
+
+
+def restore(
+    estimator: Any,  # noqa: ANN401
+    tensors: dict[str, Tensor],
+    document: dict[str, Any],
+) -> None:
+    """Set the fitted attributes of an estimator; raise a ValueError unless they fit together."""
+    model = model_from_tensors(tensors, document["model"])
+    num_rows, num_classes = model.logits.shape
+    num_features = model.x.shape[1]
+    names, table = document["feature_names"], document["table"]
+    found = None if table is None else TableNames(**table)
+    counts = [("classes", num_classes, document["classes"]["values"])]
+    counts += [] if names is None else [("features", num_features, names)]
+    if found is not None:
+        counts += [("rows", num_rows, found.ids)]
+        counts += [("columns", num_features, found.feature_names)]
+    for what, number, given in counts:
+        if len(given) != number:
+            raise ValueError(f"{number:,} {what} have {len(given):,} names")
+    estimator.n_features_in_ = num_features
+    estimator.table_ = found
+    estimator.classes_ = classes_from_document(document["classes"], num_rows)
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    shift, scale = tensors["scaler/shift"], tensors["scaler/scale"]
+    estimator.scaler_ = FeatureScaler(shift=shift, scale=scale, **document["scaler"])
+    estimator.model_ = model

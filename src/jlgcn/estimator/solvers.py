@@ -1,0 +1,127 @@
+# ruff: noqa: D102 (the two classes describe the members of the interface)
+"""The two solvers of the estimator behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from jlgcn.closed_form import ClosedFormOptions, NodeExplanation, fit_closed_form
+from jlgcn.closed_form.options import CHECKS
+from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
+from jlgcn.graphs import EdgeExplanation, SparseGraph
+from jlgcn.graphs.candidates import Features
+
+
+class FittedModel(Protocol):
+    """What the estimator and the page need of a fitted model.
+
+    :class:`jlgcn.closed_form.ClosedFormModel` and
+    :class:`jlgcn.estimator.network_model.NetworkModel` provide it, and describe its members.
+    """
+
+    @property
+    def logits(self) -> Tensor: ...
+    @property
+    def x(self) -> Features: ...
+    @property
+    def given(self) -> SparseGraph | None: ...
+    @property
+    def train(self) -> Tensor: ...
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def learned_scale(self) -> float: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def num_column_layers(self) -> int: ...
+    @property
+    def history(self) -> list[dict[str, float]]: ...
+    @property
+    def best_params(self) -> dict[str, Any]: ...
+    def predict(self, x: Features, edges: tuple[Tensor, Tensor] | None = None) -> Tensor: ...
+    def learned_graph(self, layer: int) -> SparseGraph: ...
+    def weighted_given(self) -> SparseGraph | None: ...
+    def features_of(self, nodes: Tensor, layer: int) -> Tensor: ...
+    def explain_edge(self, first: Tensor, second: Tensor, layer: int) -> EdgeExplanation: ...
+    def contributions(self, first: Tensor, second: Tensor) -> Tensor: ...
+    def explain_node(self, node: int) -> NodeExplanation: ...
+    def suggest_labels(self, num: int) -> Tensor: ...
+    def feature_importance(self, layer: int) -> Tensor: ...
+    def embedding(self) -> Tensor: ...
+
+
+def fit_model(
+    parameters: dict[str, Any],
+    x: Features,  # (N, in_channels)
+    y: Tensor,  # (N,), int64
+    graph: SparseGraph | None,
+    train: Tensor,  # (M,), int64
+    *,
+    progress: bool = False,
+) -> FittedModel:
+    """Fit to scaled features by the solver and the parameters of an estimator.
+
+    Args:
+        parameters: all parameters of a :class:`JLGCNClassifier`, as `get_params` returns them.
+        x: scaled features.
+        y: classes; only those of `train` are read.
+        graph: the given graph, or None.
+        train: labelled rows.
+        progress: show a progress bar of the gradient solver.
+    """
+    match parameters["solver"]:
+        case "closed_form":
+            options: Any = ClosedFormOptions(**_values(parameters, ClosedFormOptions))
+            return fit_closed_form(x, y, graph, train=train, options=options)
+        case "gradient":
+            # Here, since the closed form needs no network.
+            from jlgcn.estimator.network_fit import NUM_NEIGHBORS, fit_network
+
+            k = parameters["n_neighbors"]
+            k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")
+            return fit_network(
+                x,
+                y,
+                graph,
+                train=train,
+                options=NetworkOptions(**_values(parameters, NetworkOptions)),
+                num_neighbors=k,
+                progress=progress,
+            )
+        case other:
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, but it is {other!r}")
+
+
+def resolve_layer(model: FittedModel, layer: int | None) -> int:
+    """Return the number of a layer, from 0.
+
+    Args:
+        model: a fitted model.
+        layer: a layer, from 0, or from -1 backwards; None is the last one whose metric is of the
+            table's columns.
+    """
+    number = model.num_column_layers - 1 if layer is None else layer
+    last = model.num_layers - 1
+    if not -last - 1 <= number <= last:
+        raise ValueError(
+            f"layer must be a number from 0 to {last}, or -1 for the last, but it is {layer}"
+        )
+    return number % (last + 1)
+
+
+def names_of_features(
+    model: FittedModel, layer: int | None, columns: Sequence[str]
+) -> Sequence[str]:
+    """Return names of the features that the metric of a layer sees: columns, or hidden ones."""
+    if resolve_layer(model, layer) < model.num_column_layers:
+        return columns
+    return [f"hidden{k}" for k in range(model.embedding().shape[1])]
+
+
+def _values(parameters: dict[str, Any], of: type) -> dict[str, Any]:
+    return {field.name: parameters[field.name] for field in fields(of)}
