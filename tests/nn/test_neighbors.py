@@ -18,6 +18,7 @@ from jlgcn.nn.learner import Backend
 from jlgcn.nn.neighbors import MAX_INTERVAL, KeptNeighbors, sampled_recall
 from jlgcn.nn.options import Preset
 from jlgcn.ops.csr import symmetric_pattern
+from jlgcn.ops.knn import nearest_neighbors
 from tests.brute import largest_difference, points
 
 pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is (complete|dead)")
@@ -41,7 +42,7 @@ def features() -> Tensor:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Count searches among all rows, and rows that checks look at."""
     counts = {"searches": 0, "checked rows": 0}
-    original = sparse.nearest_neighbors
+    original = nearest_neighbors
 
     def search(z: Tensor, k: int, **keywords: Any) -> Tensor:  # noqa: ANN401
         queries = keywords.get("queries")
@@ -238,7 +239,7 @@ def test_an_approximate_search_is_judged_by_what_it_reached(
 ) -> None:
     monkeypatch.setattr(jlgcn.nn.neighbors, "MAX_EXACT_ROWS", 10)
     z = torch.zeros(40, 1)
-    original = sparse.nearest_neighbors
+    original = nearest_neighbors
 
     def poor(z: Tensor, k: int, **keywords: Any) -> Tensor:  # noqa: ANN401
         found = original(z, k, **keywords)
