@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,13 @@ def against(old: Path, steps: int, lr: float, folder: Path) -> dict[str, Any]:
     for number in range(steps):
         for name in ("old", "new") if number % 2 else ("new", "old"):
             lines[name].append(workers[name].step())
+            print(name, lines[name][-1], flush=True)
     for worker in workers.values():
         worker.close()
     seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
     searches = [0, *(line["searches"] for line in lines["new"])]
-    kept = [s for s, a, b in zip(seconds["new"], searches, searches[1:], strict=True) if a == b]
+    pairs = zip(seconds["new"], pairwise(searches), strict=True)
+    kept = [taken for taken, (before, after) in pairs if before == after]
     old_mean = statistics.fmean(seconds["old"])
     return {
         "first loss, relative difference": difference,

@@ -19,6 +19,7 @@ from jlgcn.nn.neighbors import MAX_INTERVAL, KeptNeighbors, sampled_recall
 from jlgcn.nn.options import Preset
 from jlgcn.ops import nearest_neighbors
 from jlgcn.ops.csr import symmetric_pattern
+from jlgcn.ops.knn import nearest_neighbors
 from tests.brute import largest_difference, points
 
 pytestmark = pytest.mark.filterwarnings("ignore:the learned graph is (complete|dead)")
