@@ -135,15 +135,15 @@ def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
             JLGCNClassifier.load(tmp_path)
 
     def arguments(**changes: object) -> dict[str, Any]:
-        known: dict[str, object] = document["model"]["arguments"]
-        return {"arguments": known | changes}
+        known: dict[str, object] = document["model"]["network"]["arguments"]
+        return {"network": {"class": "JLGCN", "arguments": known | changes}}
 
     def changed(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
         return tensors | {name: value}
 
     weight = "network/convs.0.lin.weight"
-    refuses("model.arguments.dropout must be a number", tensors, **arguments(dropout=2))
-    refuses("model.arguments.options lacks fields", tensors, **arguments(options={}))
+    refuses("model.network.arguments.dropout must be a number", tensors, **arguments(dropout=2))
+    refuses("model.network.arguments.options lacks fields", tensors, **arguments(options={}))
     refuses(
         r"the network has 7 where its tensors have 3 \(F\)", tensors, **arguments(in_channels=7)
     )

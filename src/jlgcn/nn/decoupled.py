@@ -244,6 +244,18 @@ class DecoupledJLGCN(SavedModule):
         self.metric.weight.copy_(metric.mT)
         return self
 
+    def distance_unit(
+        self,
+        x: Features,  # (N, in_channels)
+        graph: Any = None,  # noqa: ANN401
+    ) -> float:
+        """Return u, the median squared distance to a near neighbour, which is the unit of weights.
+
+        Cost: one search for candidates for each new `x`.
+        """
+        x = as_features(x, self.first.weight, self.in_channels)
+        return self._near(x, graph).candidates.unit
+
     def forget(self) -> Self:
         """Free the memory of the candidates, which the next pass searches again."""
         self._neighborhood = None
