@@ -276,7 +276,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("lacks fields, or has unknown ones: 'begin'", options(begin=1))
     refuses("options.inputs must be one of", options(inputs="all"))
     refuses("model.solver must be one of closed_form, gradient", of_model(solver="genetic"))
-    refuses("model lacks fields, or has unknown ones: 'arguments'", of_model(solver="gradient"))
+    refuses("model lacks fields, or has unknown ones: 'best_epoch'", of_model(solver="gradient"))
     refuses("model must be an object", edited(model=3))
     for restart in (0, -1, 2, float("nan"), "0.5", True, None):
         refuses("options.restart must be a number above 0", options(restart=restart))
