@@ -26,7 +26,6 @@ from typer.testing import CliRunner, Result
 from jlgcn import JLGCNClassifier, compare
 from jlgcn._stats import mean_and_interval
 from jlgcn.cli import app
-from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import TableNames
 from jlgcn.paper import load_planetoid
@@ -194,12 +193,12 @@ def test_the_page_says_how_many_labels_were_hidden_from_each_fit(
 ) -> None:
     hidden = []
 
-    def fit(*arguments: Any, **options: Any) -> ClosedFormModel:  # noqa: ANN401
-        hidden.append(40 - len(options["train"]))
-        return fit_closed_form(*arguments, **options)
+    def fit(parameters: Any, x: Any, y: Any, graph: Any, train: Any, **options: Any) -> FittedModel:  # noqa: ANN401
+        hidden.append(40 - len(train))
+        return fit_model(parameters, x, y, graph, train, **options)
 
     # By its name in sys.modules: the package has a function of the same name.
-    monkeypatch.setattr(sys.modules["jlgcn.report.held_out"], "fit_closed_form", fit)
+    monkeypatch.setattr(sys.modules["jlgcn.report.held_out"], "fit_model", fit)
     write_model_page(model, tmp_path / "page.html", folds=folds)
     assert len(hidden) == folds
     assert " or ".join(str(number) for number in sorted(set(hidden))) == said
