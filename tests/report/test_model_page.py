@@ -28,6 +28,7 @@ from jlgcn._stats import mean_and_interval
 from jlgcn.cli import app
 from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.document import TableNames
+from jlgcn.estimator.solvers import FittedModel, fit_model
 from jlgcn.paper import load_planetoid
 from jlgcn.report import write_model_page
 from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
