@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from jlgcn import JLGCNClassifier
 from jlgcn.estimator.network_fit import fit_network, hold_out
 from jlgcn.estimator.network_model import NetworkModel
 from jlgcn.estimator.network_options import NetworkOptions
-from jlgcn.nn import JLGCN, PRESETS
+from jlgcn.nn import JLGCN, PRESETS, DecoupledJLGCN
 from jlgcn.ops import SparseFeatures
 from tests.estimator.test_classifier import EXPECTED_TO_FAIL, wine
 
@@ -221,8 +222,48 @@ def test_the_preset_is_resolved_by_name_and_its_random_metric_is_scaled() -> Non
         y = torch.arange(40) % 2
         options = NetworkOptions(preset=name, max_iter=2)
         found = fit_network(x, y, train=torch.arange(20), options=options)
+        assert isinstance(found.network, JLGCN)
         assert found.network.options.bias == PRESETS[name].bias
         assert found.network.options.metric_init != "random"
+
+
+def test_the_decoupled_network_offers_what_the_estimator_does(tmp_path: Path) -> None:
+    x, y, few = wine(10)
+    graph = np.array([[0, 60, 5, 1, 61, 7], [1, 61, 7, 0, 60, 5]])
+    model = JLGCNClassifier(solver="gradient", preset="decoupled", max_iter=60).fit(x, few, graph)
+    assert isinstance(model.model_.network, DecoupledJLGCN)
+    assert (model.transduction_ == y)[few == -1].mean() > 0.9
+    distance = model.explain_edge(0, 1)
+    weight = model.learned_graph().row(0)
+    found = dict(zip(weight[0].tolist(), weight[1].tolist(), strict=True))
+    neighbor = next(iter(found))
+    explained = model.explain_edge(0, neighbor)
+    assert explained.weight == pytest.approx(found[neighbor], rel=1e-4)
+    assert len(distance.directions) == 1 + 3
+    assert len(model.important_features()) == 13
+    assert len(model.suggest_labels(3)) == 3
+    assert len(model.edges(top_k=2)) > 100
+    new = model.predict_proba(x[:4], np.array([[0, 1], [5, 6]]))
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
+    assert np.array_equal(loaded.predict_proba(x[:4], np.array([[0, 1], [5, 6]])), new)
+    assert np.array_equal(loaded.transduction_, model.transduction_)
+    with pytest.raises(ValueError, match="are not a sum over a row's edges"):
+        model.explain_node(0)
+
+
+def test_the_decoupled_network_takes_words() -> None:
+    generator = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    counts = generator.poisson(0.1, (90, 60)) + generator.poisson(
+        2.0 * (np.arange(60) % 3 == y[:, None])
+    )
+    few = np.where(np.arange(90) < 15, y, -1)
+    settings = {"solver": "gradient", "preset": "decoupled", "max_iter": 30, "scaler": "words"}
+    model = JLGCNClassifier(**settings).fit(scipy.sparse.csr_matrix(counts), few)  # type: ignore[arg-type]
+    assert isinstance(model.model_.x, SparseFeatures)
+    assert (model.transduction_ == y).mean() > 0.9
+    assert (model.predict(scipy.sparse.csr_matrix(counts[:9])) == y[:9]).mean() > 0.8
 
 
 def test_a_network_of_one_layer_and_one_of_three_work() -> None:

@@ -135,15 +135,15 @@ def test_a_damaged_network_is_refused(tmp_path: Path) -> None:
             JLGCNClassifier.load(tmp_path)
 
     def arguments(**changes: object) -> dict[str, Any]:
-        known: dict[str, object] = document["model"]["arguments"]
-        return {"arguments": known | changes}
+        known: dict[str, object] = document["model"]["network"]["arguments"]
+        return {"network": {"class": "JLGCN", "arguments": known | changes}}
 
     def changed(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
         return tensors | {name: value}
 
     weight = "network/convs.0.lin.weight"
-    refuses("model.arguments.dropout must be a number", tensors, **arguments(dropout=2))
-    refuses("model.arguments.options lacks fields", tensors, **arguments(options={}))
+    refuses("model.network.arguments.dropout must be a number", tensors, **arguments(dropout=2))
+    refuses("model.network.arguments.options lacks fields", tensors, **arguments(options={}))
     refuses(
         r"the network has 7 where its tensors have 3 \(F\)", tensors, **arguments(in_channels=7)
     )
@@ -276,7 +276,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("lacks fields, or has unknown ones: 'begin'", options(begin=1))
     refuses("options.inputs must be one of", options(inputs="all"))
     refuses("model.solver must be one of closed_form, gradient", of_model(solver="genetic"))
-    refuses("model lacks fields, or has unknown ones: 'arguments'", of_model(solver="gradient"))
+    refuses("model lacks fields, or has unknown ones: 'best_epoch'", of_model(solver="gradient"))
     refuses("model must be an object", edited(model=3))
     for restart in (0, -1, 2, float("nan"), "0.5", True, None):
         refuses("options.restart must be a number above 0", options(restart=restart))

@@ -17,7 +17,6 @@ from jlgcn.nn import JLGCN, JLGCNOptions
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.neighbors import MAX_INTERVAL, KeptNeighbors, sampled_recall
 from jlgcn.nn.options import Preset
-from jlgcn.ops import nearest_neighbors
 from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.ops.knn import nearest_neighbors
 from tests.brute import largest_difference, points

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from jlgcn import JLGCNClassifier, as_graph
 from jlgcn.graphs import attach
-from jlgcn.nn import JLGCN, GraphLevelJLGCN, JLGCNOptions
+from jlgcn.nn import JLGCN, DecoupledJLGCN, GraphLevelJLGCN, JLGCNOptions
 from jlgcn.nn.persistence import SavedModule
 from tests.faults.hostile import make_model, signed
 
@@ -59,7 +59,7 @@ def test_a_loaded_network_computes_the_same_bits(name: str, tmp_path: Path) -> N
     loaded.save(tmp_path)
 
 
-@pytest.mark.parametrize("network", [JLGCN, GraphLevelJLGCN])
+@pytest.mark.parametrize("network", [JLGCN, DecoupledJLGCN, GraphLevelJLGCN])
 def test_every_argument_of_the_constructor_is_saved(network: type[SavedModule]) -> None:
     parameters = list(inspect.signature(network.__init__).parameters)
     assert list(network._ARGUMENTS) == parameters[1:]
@@ -87,11 +87,11 @@ def test_what_is_not_a_saved_network_is_refused(tmp_path: Path) -> None:
         JLGCN.load(tmp_path)
     make_model(tmp_path / "estimator")
     JLGCN(6, 8, 3).save(tmp_path / "nodes")
-    with pytest.raises(ValueError, match="in schema 5 but this class reads JLGCN 1; use"):
+    with pytest.raises(ValueError, match="in schema 6 but this class reads JLGCN 1; use"):
         JLGCN.load(tmp_path / "estimator")
     with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads GraphLevelJLGCN"):
         GraphLevelJLGCN.load(tmp_path / "nodes")
-    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 5; use the class"):
+    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 6; use the class"):
         JLGCNClassifier.load(tmp_path / "nodes")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "model.json").write_text('{"by": "somebody else"}')

@@ -89,9 +89,16 @@ def fit(
     scaler: ScalerOption = "auto",
     solver: SolverOption = "closed_form",
     preset: Annotated[
-        str, typer.Option(help="Network: reading of the paper, such as authors or paper.")
+        str,
+        typer.Option(
+            help="Network: authors or paper (code or text of the paper), or decoupled (predict, "
+            "then propagate on the learned graph; starts at the kNN graph of the features)."
+        ),
     ] = "authors",
-    hidden: Annotated[int, typer.Option(min=1, help="Network: features between its layers.")] = 16,
+    hidden: Annotated[
+        int | None,
+        typer.Option(min=1, help="Network: features between its layers. Default: the preset's."),
+    ] = None,
     epochs: EpochsOption = 200,
     validation: Annotated[
         float,

@@ -82,17 +82,20 @@ class JLGCNClassifier(
             float64. Inputs and results are arrays on the CPU whatever the device.
         verbose (bool, default False): log selected hyperparameters and losses; on a terminal, show
             the progress of training.
-        preset (str, default "authors"): reading of the paper, a name in `jlgcn.nn.PRESETS`. A
-            metric that it draws at random is scaled to the features, whose number varies.
-        hidden_channels (int ≥ 1, default 16): features between layers.
+        preset (str, default "authors"): "authors" and "paper" are two readings of the paper's
+            network, whose random metric is scaled to the features. "decoupled" is
+            :class:`jlgcn.nn.DecoupledJLGCN`, which starts at the kNN graph of the features;
+            `network_layers` and `backend` have no effect there.
+        hidden_channels (int ≥ 1 or None, default None): features between layers; None is 16, of
+            "decoupled" 64.
         network_layers (int ≥ 1, default 2): layers of the network, each of which learns a graph.
         dropout (float in [0, 1), default 0.5): dropout probability of the input of every layer.
         backend ("auto", "exact", "knn" or "dense", default "auto"): representation of learned
             graphs. "auto" is exact to 5,000 rows on a CPU (to 512 rows dense, which is the same
             and faster), and kNN above.
         max_iter (int ≥ 1, default 200): epochs of training, each on all rows.
-        learning_rate (float > 0, default 0.1): initial learning rate, halved after each fifth of
-            the epochs.
+        learning_rate (float > 0 or None, default None): initial learning rate, halved after each
+            fifth of the epochs; None is 0.1. Of "decoupled" it is constant, and None is 0.01.
         validation_fraction (float in (0, 1), default 0.2): share of the labels of each class, at
             least one of two, that training does not see and that select the epoch.
         random_state (int or None, default 0): seed of the network; the same seed gives the same

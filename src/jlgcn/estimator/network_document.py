@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from jlgcn._schema import Check, real, record, whole
+from jlgcn._schema import Check, real, record, variant, whole
 from jlgcn._validation import check_finite
 from jlgcn.estimator.network_model import NetworkModel
 from jlgcn.estimator.solvers import FittedModel
@@ -24,12 +25,23 @@ from jlgcn.estimator.tensors import (
     graph_shapes,
     graph_to_tensors,
 )
-from jlgcn.nn import JLGCN
-from jlgcn.nn.persistence import arguments_of, restored
+from jlgcn.nn import JLGCN, DecoupledJLGCN
+from jlgcn.nn.persistence import SavedModule, arguments_of, restored
+
+_CLASSES: dict[str, type[JLGCN | DecoupledJLGCN]] = {
+    kind.__name__: kind for kind in (JLGCN, DecoupledJLGCN)
+}
+
+
+def _arguments_of_class(kind: type[SavedModule]) -> Callable[[], dict[str, Check]]:
+    return lambda: {"arguments": record(kind._ARGUMENTS)}
+
 
 #: Fields of a network besides its tensors.
 NETWORK_FIELDS: dict[str, Check] = {
-    "arguments": record(JLGCN._ARGUMENTS),
+    "network": variant(
+        "class", {name: _arguments_of_class(kind) for name, kind in _CLASSES.items()}
+    ),
     "unit": real(0, 1e300, above=True),
     "best_epoch": whole(0, 10**9),
 }
@@ -58,7 +70,10 @@ def network_to_tensors(model: FittedModel) -> tuple[dict[str, Tensor], dict[str,
     if model.given is not None:
         tensors |= graph_to_tensors("given", model.given)
     document = {
-        "arguments": arguments_of(model.network),
+        "network": {
+            "class": type(model.network).__name__,
+            "arguments": arguments_of(model.network),
+        },
         "unit": model.unit,
         "best_epoch": model.best_epoch,
     }
@@ -67,8 +82,8 @@ def network_to_tensors(model: FittedModel) -> tuple[dict[str, Tensor], dict[str,
 
 def network_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> NetworkModel:
     """Return a fitted network, on the device of its tensors, after validating all of them."""
-    arguments = document["arguments"]
-    num_layers = arguments["num_layers"]
+    arguments = document["network"]["arguments"]
+    num_layers = arguments.get("num_layers", 1)
     names = [name for name in tensors if name.startswith(_PREFIX)]
     shapes: Shapes = _OF_MODEL | features_shapes(tensors)
     shapes |= {f"hidden/{index}": ("N", "H") for index in range(num_layers - 1)}
@@ -88,8 +103,9 @@ def network_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -
         raise ValueError("a row of validation has no label")
     # Copies, since tensors of safetensors share the memory of the file's content.
     state = {name[len(_PREFIX) :]: tensors[name].clone() for name in names}
-    network = restored(JLGCN, state, arguments)
-    if not all(learner.is_calibrated for learner in network.learners):
+    network = restored(_CLASSES[document["network"]["class"]], state, arguments)
+    learners = network.learners if isinstance(network, JLGCN) else []
+    if not all(learner.is_calibrated for learner in learners):
         raise ValueError("a metric of the network is not calibrated")
     dtype = next(network.parameters()).dtype
     if dtype != torch.float32:
@@ -108,16 +124,17 @@ def network_from_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -
 
 def _check_sizes(sizes: dict[str, int], document: dict[str, Any]) -> None:
     """Raise unless the sizes of tensors are those of the network."""
-    arguments = document["arguments"]
+    arguments = document["network"]["arguments"]
+    num_layers = arguments.get("num_layers", 1)
     wanted = {"F": arguments["in_channels"], "C": arguments["out_channels"]}
-    wanted |= {"H": arguments["hidden_channels"]} if arguments["num_layers"] > 1 else {}
+    wanted |= {"H": arguments["hidden_channels"]} if num_layers > 1 else {}
     wanted |= {"curve": 3}
     for letter, size in wanted.items():
         if sizes[letter] != size:
             raise ValueError(
                 f"the network has {size} where its tensors have {sizes[letter]} ({letter})"
             )
-    if arguments["num_learned"] != arguments["num_layers"]:
+    if arguments.get("num_learned", 1) != num_layers:
         raise ValueError("every layer of the network must learn a graph")
     if not document["best_epoch"] < sizes["T"]:
         raise ValueError(f"best_epoch must be below {sizes['T']}, the number of epochs")

@@ -18,17 +18,22 @@ from jlgcn.estimator.network_model import NetworkModel, as_float64
 from jlgcn.estimator.network_options import NetworkOptions, check_network_options
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Features
-from jlgcn.nn import JLGCN
+from jlgcn.nn import JLGCN, DecoupledJLGCN
 from jlgcn.nn.learner import MAX_DENSE_NODES, Backend
-from jlgcn.nn.options import JLGCNOptions, resolve_options
+from jlgcn.nn.options import resolve_options
 from jlgcn.ops import SparseFeatures
-from jlgcn.training import FitResult, RunOptions, TrainConfig, fit_nodes
+from jlgcn.training import DecoupledConfig, FitResult, RunOptions, TrainConfig, fit_nodes
 
 #: Neighbours of a row in a kNN graph where `n_neighbors` is None.
 NUM_NEIGHBORS = 16
 
-# The learning rate is constant for a fifth of the epochs, as in the paper's code (100 of 500).
+# Hidden features and learning rate of the paper's network, and hidden features of the decoupled
+# one. The learning rate is constant for a fifth of the epochs, as in the paper's code (100 of 500).
+_HIDDEN, _RATE, _DECOUPLED_HIDDEN = 16, 0.1, 64
 _NUM_RATES = 5
+
+# Shares of the epochs after which the decoupled network's metric is regressed.
+_METRIC_STEPS = (1 / 3, 1 / 2, 2 / 3)
 
 
 def fit_network(
@@ -41,7 +46,7 @@ def fit_network(
     num_neighbors: int = NUM_NEIGHBORS,
     progress: bool = False,
 ) -> NetworkModel:
-    """Train a JLGCN on rows with some labels; held-out labels select the epoch.
+    """Train a network on rows with some labels; held-out labels select the epoch.
 
     Features are divided by the root mean square of their rows' norms, as the paper's have rows of
     norm 1. A metric that the preset draws at random is scaled to the features
@@ -80,16 +85,7 @@ def fit_network(
         validation = learned_from
     with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
         torch.manual_seed(seed)
-        network = JLGCN(
-            x.shape[1],
-            options.hidden_channels,
-            int(y[train].max()) + 1,
-            options.network_layers,
-            dropout=options.dropout,
-            options=_network_options(options),
-            backend=_backend(options.backend, x.shape[0]),
-            num_neighbors=num_neighbors,
-        ).to(y.device)
+        network = _network(options, x, int(y[train].max()) + 1, num_neighbors).to(y.device)
         result = _trained(network, x, known, given, learned_from, validation, options, progress)
     with torch.no_grad():
         output = network(x, given)
@@ -109,8 +105,54 @@ def fit_network(
     )
 
 
+def _network(
+    options: NetworkOptions, x: Features, num_classes: int, num_neighbors: int
+) -> JLGCN | DecoupledJLGCN:
+    hidden = options.hidden_channels
+    if options.preset == "decoupled":
+        return DecoupledJLGCN(
+            x.shape[1],
+            _DECOUPLED_HIDDEN if hidden is None else hidden,
+            num_classes,
+            num_neighbors=num_neighbors,
+            dropout=options.dropout,
+        )
+    preset = resolve_options(options.preset)
+    if preset.metric_init == "random":
+        preset = replace(preset, metric_init="median")
+    return JLGCN(
+        x.shape[1],
+        _HIDDEN if hidden is None else hidden,
+        num_classes,
+        options.network_layers,
+        dropout=options.dropout,
+        options=preset,
+        backend=_backend(options.backend, x.shape[0]),
+        num_neighbors=num_neighbors,
+    )
+
+
+def _config(options: NetworkOptions, x: Features) -> TrainConfig:
+    epochs, rate = int(options.max_iter), options.learning_rate
+    if options.preset == "decoupled":
+        config = DecoupledConfig()
+        return replace(
+            config,
+            epochs=epochs,
+            lr=config.lr if rate is None else float(rate),
+            metric_epochs=tuple(max(1, round(share * epochs)) for share in _METRIC_STEPS),
+            # Words want a smaller one (evaluation/studies/learn_graph.py).
+            metric_variance=0.1 if isinstance(x, SparseFeatures) else 1.0,
+        )
+    return TrainConfig(
+        epochs=epochs,
+        lr=_RATE if rate is None else float(rate),
+        lr_step=math.ceil(epochs / _NUM_RATES),
+    )
+
+
 def _trained(
-    network: JLGCN,
+    network: JLGCN | DecoupledJLGCN,
     x: Features,
     y: Tensor,
     given: SparseGraph | None,
@@ -119,11 +161,7 @@ def _trained(
     options: NetworkOptions,
     progress: bool,
 ) -> FitResult:
-    config = TrainConfig(
-        epochs=int(options.max_iter),
-        lr=float(options.learning_rate),
-        lr_step=math.ceil(options.max_iter / _NUM_RATES),
-    )
+    config = _config(options, x)
     run = RunOptions(progress=progress, label="training")
     try:
         with _health_in_words_of_the_estimator():
@@ -132,8 +170,7 @@ def _trained(
             )
     except FloatingPointError as error:
         raise ValueError(
-            f"the network diverged ({error}); pass a smaller learning_rate than "
-            f"{options.learning_rate}"
+            f"the network diverged ({error}); pass a smaller learning_rate than {config.lr}"
         ) from None
     except MemoryError as error:
         raise ValueError(f'{error}; pass a smaller n_neighbors, or solver="closed_form"') from None
@@ -176,11 +213,6 @@ def hold_out(labels: Tensor, fraction: float, seed: int) -> Tensor:  # (M,), boo
         number = min(len(rows) - 1, max(1, round(fraction * len(rows))))
         is_held_out[rows[:number]] = True
     return torch.from_numpy(is_held_out).to(labels.device)
-
-
-def _network_options(options: NetworkOptions) -> JLGCNOptions:
-    preset = resolve_options(options.preset)
-    return replace(preset, metric_init="median") if preset.metric_init == "random" else preset
 
 
 def _backend(backend: Backend, num_nodes: int) -> Backend:

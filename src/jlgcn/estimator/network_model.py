@@ -14,15 +14,17 @@ from jlgcn.closed_form.explain import NodeExplanation
 from jlgcn.graphs import SparseGraph, as_graph, gaussian_knn_graph
 from jlgcn.graphs.attached import attach
 from jlgcn.graphs.candidates import Features
-from jlgcn.graphs.explanation import EdgeExplanation
-from jlgcn.nn import JLGCN
+from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
+from jlgcn.nn import JLGCN, DecoupledJLGCN
 from jlgcn.nn.learner import MAX_EXACT_NODES, Backend
 from jlgcn.ops import SparseFeatures
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkModel:
-    """A trained :class:`jlgcn.nn.JLGCN` and the rows it was fitted to (transductive).
+    """A trained network and the rows it was fitted to (transductive).
+
+    It is a :class:`jlgcn.nn.JLGCN` or a :class:`jlgcn.nn.DecoupledJLGCN`.
 
     All tensors are on one device.
 
@@ -40,7 +42,7 @@ class NetworkModel:
         curve: training loss, validation accuracy and validation loss of every epoch, (epochs, 3).
     """
 
-    network: JLGCN
+    network: JLGCN | DecoupledJLGCN
     x: Features
     unit: float
     given: SparseGraph | None
@@ -82,6 +84,8 @@ class NetworkModel:
     @property
     def backend(self) -> Backend:
         """The backend that "auto" stands for."""
+        if isinstance(self.network, DecoupledJLGCN):
+            return "knn"
         if self.network.backend != "auto":
             return self.network.backend
         limit = MAX_EXACT_NODES.get(self.logits.device.type, MAX_EXACT_NODES["cpu"])
@@ -126,6 +130,8 @@ class NetworkModel:
 
         Cost: one search for nearest neighbours.
         """
+        if isinstance(self.network, DecoupledJLGCN):
+            return self.network.learn(self.x, self.given)[0]
         z = self.network.learners[layer].project(self._seen(layer))
         return gaussian_knn_graph(z, self.network.num_neighbors)
 
@@ -140,10 +146,11 @@ class NetworkModel:
     def explain_edge(self, first: Tensor, second: Tensor, layer: int) -> EdgeExplanation:
         """Decompose the learned squared distance of two rows of :meth:`features_of`, exactly.
 
-        See :meth:`jlgcn.nn.GraphLearner.explain_edge`.
+        See :meth:`jlgcn.nn.GraphLearner.explain_edge`. The first direction of a decoupled network
+        is the Euclidean distance.
         """
-        learner = copy.deepcopy(self.network.learners[layer]).cpu()
-        return learner.explain_edge(first.cpu(), second.cpu())
+        metric, euclidean = self._metric(layer)
+        return decompose_distance(first.cpu(), second.cpu(), metric.cpu(), euclidean)
 
     def contributions(self, first: Tensor, second: Tensor) -> Tensor:  # (P, in_channels)
         """Return contributions of features to the squared distances of pairs in the first layer.
@@ -152,10 +159,13 @@ class NetworkModel:
             first: numbers of the first rows, (P,).
             second: numbers of the second rows, (P,).
         """
-        learner = copy.deepcopy(self.network.learners[0]).cpu()
+        metric, euclidean = self._metric(0)
         ends = (_dense_rows(self.x, nodes).cpu() for nodes in (first, second))
-        pairs = zip(*ends, strict=True)
-        return torch.stack([learner.explain_edge(*pair).features for pair in pairs])
+        explained = [
+            decompose_distance(one, other, metric.cpu(), euclidean).features
+            for one, other in zip(*ends, strict=True)
+        ]
+        return torch.stack(explained)
 
     def explain_node(self, node: int) -> NodeExplanation:
         """Raise: the scores of a network are no sum over edges."""
@@ -182,11 +192,19 @@ class NetworkModel:
 
         See :meth:`jlgcn.nn.GraphLearner.feature_importance`.
         """
-        return self.network.learners[layer].feature_importance(self._seen(layer))
+        metric, euclidean = self._metric(layer)
+        return mean_contributions(self._seen(layer), metric, euclidean or 0.0)
 
     def embedding(self) -> Tensor:  # (N, channels)
         """Return the features before the last layer; of a single layer, the class scores."""
         return self.hidden[-1] if self.hidden else self.logits
+
+    def _metric(self, layer: int) -> tuple[Tensor, float | None]:  # (channels, rank), …
+        """Return R, and the factor of the Euclidean part of a squared distance, if any."""
+        if isinstance(self.network, DecoupledJLGCN):
+            unit = self.network.distance_unit(self.x, self.given)
+            return self.network.metric.weight.detach().mT, 1 / unit
+        return self.network.learners[layer].metric.weight.detach().mT, None
 
     def _seen(self, layer: int) -> Features:
         seen: tuple[Features, ...] = (self.x, *self.hidden)

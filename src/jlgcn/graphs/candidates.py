@@ -107,10 +107,20 @@ class Candidates:
         learned = SparseGraph.from_pattern(pattern, entries)
         return JoinedGraph(learned, scale, _sum_with_loops(parts, num_nodes))
 
-    def select(self, metric: Tensor, num_neighbors: int) -> Pattern:
-        """Return the symmetric pattern of each node's nearest candidates under a metric R."""
-        row, col, _ = _top_k(self.index, self._learned_distance(self.x @ metric), num_neighbors)
-        return symmetric_pattern(row, col, self.index.shape[0])
+    def select(self, metric: Tensor, num_neighbors: int) -> tuple[Pattern, Tensor]:  # …, (E,)
+        """Return the symmetric pattern of each node's nearest candidates under a metric R.
+
+        With the squared Euclidean distance of every entry, in units of u.
+        """
+        learned = self._learned_distance(self.x @ metric)
+        nearest, place = learned.topk(min(num_neighbors, learned.shape[1]), largest=False)
+        is_edge = nearest.flatten().isfinite()
+        row = _row_numbers(nearest)[is_edge]
+        col = self.index.gather(1, place).flatten()[is_edge]
+        pattern = symmetric_pattern(row, col, self.index.shape[0])
+        distance = self.distance.new_zeros(pattern.num_edges)
+        distance[pattern.find(row, col)] = self.distance.gather(1, place).flatten()[is_edge]
+        return pattern, torch.maximum(distance, distance[pattern.reverse])
 
     def attach(
         self,

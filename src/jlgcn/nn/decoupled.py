@@ -10,13 +10,13 @@ from torch.nn import functional
 
 from jlgcn._schema import Check, maybe, real, whole
 from jlgcn.graphs import Graph, SparseGraph, as_graph, personalized_pagerank
+from jlgcn.graphs.attached import AttachedGraph, SparseRows
 from jlgcn.graphs.candidates import Candidates
-from jlgcn.nn.features import Features, as_features, drop, product
+from jlgcn.nn.features import Features, as_features, drop, product, rows_of
 from jlgcn.nn.models import JLGCNOutput
 from jlgcn.nn.persistence import MAX_CHANNELS, SavedModule
-from jlgcn.ops.csr import Pattern, edge_squared_distance, symmetric_pattern
+from jlgcn.ops.csr import edge_squared_distance, symmetric_pattern
 from jlgcn.ops.metric import regress_metric
-from jlgcn.ops.sparse_matrix import pair_distances
 from jlgcn.ops.svd import principal_directions
 
 # Mean weighted degree of the learned graph beside given edges, and without any.
@@ -133,15 +133,56 @@ class DecoupledJLGCN(SavedModule):
         """Compute logits, the learned kernel and the graph that predictions were propagated on.
 
         Args:
-            x: features.
+            x: features; of old nodes, then of new ones, if nodes are attached to `graph`
+                (:func:`jlgcn.graphs.attach`). Each new node is attached by itself.
             graph: given graph.
             nodes: compute the logits of these nodes only; None for all.
         """
         x = as_features(x, self.first.weight, self.in_channels)
-        learned, total = self.learn(x, graph)
-        logits = self.propagate(self.predict(x), total)
+        attached = graph if isinstance(graph, AttachedGraph) else None
+        old, given = x, graph
+        if attached is not None:
+            old, given = rows_of(x, 0, attached.base.num_nodes), attached.base
+        near = self._near(old, given)
+        learned, joined, scale = near.graphs(self.metric.weight.mT, self.num_neighbors)
+        total = joined.normalized()
+        logits = self.propagate(self.predict(old), total)
+        if attached is not None:
+            new = self._attach(x, attached, near, scale, joined.degree(), logits)
+            logits = torch.cat([logits, new])
         logits = logits if nodes is None else logits[nodes]
-        return JLGCNOutput(logits, [x], [learned], [total])
+        return JLGCNOutput(logits, [old], [learned], [total])
+
+    def _attach(
+        self,
+        x: Features,  # (N + M, in_channels)
+        graph: AttachedGraph,
+        near: _Neighborhood,
+        scale: float,
+        degree: Tensor,  # (N,)
+        logits: Tensor,  # (N, out_channels)
+    ) -> Tensor:  # (M, out_channels)
+        """Return the logits of new nodes: each one's own PageRank equation, with old ones fixed."""
+        rows = graph.new
+        if not isinstance(rows, SparseRows):
+            raise ValueError(
+                "new nodes need a list of edges, but they have a kernel; attach them by "
+                "jlgcn.graphs.attach"
+            )
+        new = rows_of(x, graph.base.num_nodes, graph.num_nodes)
+        row, col, weight = near.candidates.attach(
+            new,
+            self.metric.weight.mT,
+            scale,
+            (torch.stack([rows.row, rows.col]), rows.weight),
+            num_neighbors=self.num_neighbors,
+        )
+        own = weight.new_ones(graph.num_new).index_add(0, row, weight)
+        weight = weight * (own[row] * degree[col]).rsqrt()
+        walk = 1 - self.restart
+        sums = SparseRows(row, col, weight, graph.num_new).matmul(logits)
+        h = self.restart * self.predict(new) + walk * sums
+        return h / (1 - walk / own).unsqueeze(-1)
 
     def learn(
         self,
@@ -149,7 +190,9 @@ class DecoupledJLGCN(SavedModule):
         graph: Any = None,  # noqa: ANN401
     ) -> tuple[SparseGraph, Graph]:
         """Return the learned kernel A*, and the normalised sum with the given graph."""
-        return self._near(x, graph).graphs(self.metric.weight.mT, self.num_neighbors)
+        near = self._near(as_features(x, self.first.weight, self.in_channels), graph)
+        learned, joined, _ = near.graphs(self.metric.weight.mT, self.num_neighbors)
+        return learned, joined.normalized()
 
     def predict(
         self,
@@ -196,10 +239,22 @@ class DecoupledJLGCN(SavedModule):
 
         Cost: one randomized SVD for each new `x`, and 2·N·256² FLOP.
         """
-        near = self._near(x, graph)
+        near = self._near(as_features(x, self.first.weight, self.in_channels), graph)
         metric = near.directions @ regress_metric(near.components, probability, variance)
         self.metric.weight.copy_(metric.mT)
         return self
+
+    def distance_unit(
+        self,
+        x: Features,  # (N, in_channels)
+        graph: Any = None,  # noqa: ANN401
+    ) -> float:
+        """Return u, the median squared distance to a near neighbour, which is the unit of weights.
+
+        Cost: one search for candidates for each new `x`.
+        """
+        x = as_features(x, self.first.weight, self.in_channels)
+        return self._near(x, graph).candidates.unit
 
     def forget(self) -> Self:
         """Free the memory of the candidates, which the next pass searches again."""
@@ -207,7 +262,6 @@ class DecoupledJLGCN(SavedModule):
         return self
 
     def _near(self, x: Features, graph: Any) -> _Neighborhood:  # noqa: ANN401
-        x = as_features(x, self.first.weight, self.in_channels)
         near = self._neighborhood
         if near is None or near.x is not x or near.of is not graph:
             given = as_graph(graph, x.shape[0], dtype=x.dtype, device=x.device)
@@ -240,9 +294,8 @@ class _Neighborhood:
     ) -> None:
         self.x, self.of = x, of
         has_edges = not given.has_no_edges
-        self.degree = learned_degree
-        if learned_degree is None:
-            self.degree = _DEGREE if has_edges else _DEGREE_ALONE
+        default = _DEGREE if has_edges else _DEGREE_ALONE
+        self.degree = default if learned_degree is None else learned_degree
         with torch.no_grad():
             self.candidates = Candidates.find(x, num_candidates, given if has_edges else None)
         self._directions: Tensor | None = None
@@ -263,37 +316,37 @@ class _Neighborhood:
             self._components = self.x @ self.directions
         return self._components
 
-    def graphs(self, metric: Tensor, num_neighbors: int) -> tuple[SparseGraph, Graph]:
-        """Return the learned kernel, and the normalised sum; weights are differentiable in R."""
+    def graphs(self, metric: Tensor, num_neighbors: int) -> tuple[SparseGraph, SparseGraph, float]:
+        """Return the learned kernel, its sum with the given graph and self-loops, and its scale.
+
+        Weights are differentiable in R, the scale is a constant.
+        """
         if self._metric is None or not torch.equal(self._metric, metric):
             self._select(metric.detach(), num_neighbors)
         z = self.x @ metric
         weight = (-(self._euclidean + edge_squared_distance(self._pattern, z))).exp()
-        # A constant factor: else the mean weight could not grow where all distances shrink.
-        total = weight.detach().sum().clamp(min=1e-30)
-        assert self.degree is not None
-        scaled = weight * (self.degree * self.x.shape[0] / total)
-        entries = self._fixed.index_add(0, self._place, scaled)
+        # Not differentiated: it would take back every gradient that moves all weights alike.
+        total = float(weight.detach().sum())
+        scale = self.degree * self.x.shape[0] / total if total > 0 else 1.0
+        entries = self._fixed.index_add(0, self._place, scale * weight)
         learned = SparseGraph.from_pattern(self._pattern, weight)
-        return learned, SparseGraph.from_pattern(self._joined, entries).normalized()
+        return learned, SparseGraph.from_pattern(self._joined, entries), scale
 
     @torch.no_grad()
     def _select(self, metric: Tensor, num_neighbors: int) -> None:
         candidates, num_nodes = self.candidates, self.x.shape[0]
-        pattern = candidates.select(metric, num_neighbors)
+        pattern, self._euclidean = candidates.select(metric, num_neighbors)
         self._metric = metric.clone()
         self._pattern = pattern
-        self._euclidean = pair_distances(self.x, pattern.row, pattern.col) / candidates.unit
         loops = torch.arange(num_nodes, device=pattern.row.device)
-        parts: list[tuple[Pattern | None, Tensor]] = [(None, self._euclidean.new_ones(num_nodes))]
+        row, col, weight = loops, loops, self._euclidean.new_ones(num_nodes)
         if candidates.given is not None:
-            parts.append((candidates.given.pattern, candidates.given.weight))
-        rows = [loops if part is None else part.row for part, _ in parts]
-        cols = [loops if part is None else part.col for part, _ in parts]
+            edges = candidates.given.pattern
+            row, col = torch.cat([row, edges.row]), torch.cat([col, edges.col])
+            weight = torch.cat([weight, candidates.given.weight.to(weight.dtype)])
         self._joined = symmetric_pattern(
-            torch.cat([pattern.row, *rows]), torch.cat([pattern.col, *cols]), num_nodes
+            torch.cat([pattern.row, row]), torch.cat([pattern.col, col]), num_nodes
         )
         self._place = self._joined.find(pattern.row, pattern.col)
-        self._fixed = self._euclidean.new_zeros(self._joined.num_edges)
-        for row, col, (_, weight) in zip(rows, cols, parts, strict=True):
-            self._fixed.index_add_(0, self._joined.find(row, col), weight.to(self._fixed.dtype))
+        self._fixed = weight.new_zeros(self._joined.num_edges)
+        self._fixed.index_add_(0, self._joined.find(row, col), weight)

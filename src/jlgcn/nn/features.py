@@ -47,6 +47,18 @@ def product(x: Features, weight: Tensor) -> Tensor:
     return linear(x, weight) if isinstance(x, Tensor) else x @ weight.mT
 
 
+def rows_of(x: Features, start: int, stop: int) -> Features:
+    """Return the rows from `start` up to `stop`.
+
+    Example:
+        >>> rows_of(torch.eye(3), 1, 2)
+        tensor([[0., 1., 0.]])
+    """
+    if isinstance(x, Tensor):
+        return x[start:stop]
+    return SparseFeatures.from_scipy(x.to_scipy()[start:stop]).to(x.device)
+
+
 def project(
     x: Features,
     weight: Tensor,  # (rank, in_channels)

@@ -96,7 +96,8 @@ def restored(kind: type[Network], tensors: dict[str, Tensor], arguments: dict[st
         tensors: its state, validated before memory is allocated for a network.
         arguments: its constructor arguments, of checked types and ranges.
     """
-    arguments = arguments | {"options": JLGCNOptions(**arguments["options"])}
+    if "options" in arguments:
+        arguments = arguments | {"options": JLGCNOptions(**arguments["options"])}
     with torch.device("meta"):
         model = kind(**arguments)
     _check_tensors(tensors, model.state_dict(), "save the network again")

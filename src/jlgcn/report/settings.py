@@ -9,6 +9,7 @@ import numpy as np
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.graphs import SparseGraph
+from jlgcn.nn import DecoupledJLGCN
 
 Fact: TypeAlias = tuple[str, str, str]  # what, how much, and a note below it
 
@@ -69,12 +70,16 @@ def _of_closed_form(model: JLGCNClassifier) -> list[Fact]:
 def _of_network(model: JLGCNClassifier) -> list[Fact]:
     fitted, network = model.model_, model.model_.network
     seed = "drawn" if model.random_state is None else f"{model.random_state}"
+    is_decoupled = isinstance(network, DecoupledJLGCN)
+    kind = "MLP, then PageRank" if is_decoupled else "the network of Tang et al. (2019)"
+    layers = f"{2 if is_decoupled else network.num_layers}"
+    rate = "default" if model.learning_rate is None else f"{model.learning_rate:g}"
     facts = [
-        ("solver", "gradient", "the network of Tang et al. (2019)"),
+        ("solver", "gradient", kind),
         ("preset", f"{model.preset}", ""),
-        ("layers", f"{network.num_layers}", f"{network.hidden_channels} hidden channels"),
+        ("layers", layers, f"{network.hidden_channels} hidden channels"),
         ("epochs", f"{len(fitted.curve):,}", f"epoch {fitted.best_epoch + 1:,} selected"),
-        ("learning rate", f"{model.learning_rate:g}", f"dropout {network.dropout:g}"),
+        ("learning rate", rate, f"dropout {network.dropout:g}"),
         ("graphs", fitted.backend, _BACKENDS[fitted.backend]),
         ("random_state", seed, ""),
     ]

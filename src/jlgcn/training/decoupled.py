@@ -35,8 +35,8 @@ class DecoupledConfig(TrainConfig):
             epoch, whose metric is another, or Euclidean.
         metric_variance (float ≥ 0, default 0.1): variance of the features under the metric, in
             units of the Euclidean distance to a near neighbour; 1 suits embeddings.
-        metric_lr (float ≥ 0, default 0.001): learning rate of the metric between these epochs; 0
-            keeps it.
+        metric_lr (float ≥ 0, default 0): learning rate of the metric between these epochs, such as
+            0.001. 0 keeps it: gradients from few labels did not improve it, and take twice as long.
         metric_decay (float ≥ 0, default 0): L2 penalty of the metric.
 
     Example:
@@ -53,7 +53,7 @@ class DecoupledConfig(TrainConfig):
     temperature: float = 0.5
     metric_epochs: tuple[int, ...] = (100, 150, 200)
     metric_variance: float = 0.1
-    metric_lr: float = 1e-3
+    metric_lr: float = 0.0
     metric_decay: float = 0.0
 
 

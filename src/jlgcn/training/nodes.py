@@ -109,7 +109,7 @@ def fit_nodes(
         run = Run(network, optimizer)
         if options.checkpoints is not None:
             identity = {
-                "config": asdict(config),
+                "config": _plain(config),
                 "trace_test": trace_test,
                 "data": inputs.sha256(),
             }
@@ -145,8 +145,19 @@ def _parameters(model: nn.Module, config: TrainConfig) -> Any:  # noqa: ANN401
     if isinstance(model, DecoupledJLGCN) and isinstance(config, DecoupledConfig):
         if is_distributed():
             raise ValueError("DecoupledJLGCN trains in one process; start it without torchrun")
+        if config.precision != "float32":
+            raise ValueError(
+                f"DecoupledJLGCN trains in float32, but precision is {config.precision!r}; leave "
+                "it out"
+            )
         return parameter_groups(model, config)
     return model.parameters()
+
+
+def _plain(config: TrainConfig) -> dict[str, Any]:
+    """Return the fields as JSON gives them back."""
+    fields = asdict(config)
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
 
 
 def _check_outputs(model: nn.Module, num_classes: int) -> None:
