@@ -20,9 +20,9 @@ def test_a_public_name_is_described_and_tested(name: PublicName) -> None:
     assert name.tests, f"no test mentions {name.home}.{name.name}"
 
 
-def test_there_are_at_most_sixty_names_besides_the_commands() -> None:
+def test_there_are_at_most_sixty_two_names_besides_the_commands() -> None:
     names = [name for name in NAMES if name.home != COMMANDS]
-    assert len(names) <= 60, [f"{name.home}.{name.name}" for name in names]
+    assert len(names) <= 62, [f"{name.home}.{name.name}" for name in names]
 
 
 def imported(text: str) -> list[tuple[str, str]]:
