@@ -217,7 +217,8 @@ class GraphLearner(MahalanobisMetric):
             raise ValueError("keep=True needs a single graph, but batch was passed; leave one out")
         if self._schedule is None:
             self._schedule = NeighborSchedule([self.neighbors], _MIN_RECALL)
-        given = None if edge_index is None else SparseGraph(edge_index, num_nodes=z.shape[0])
+        # Directed edges are allowed, as without `keep`.
+        given = None if edge_index is None else SparseGraph.from_candidates(z.detach(), edge_index)
         is_due = self._schedule.is_due(x)
         with self._schedule.checking() if is_due else self._schedule.using("kept"):
             pattern = self.neighbors.candidates(z, self.num_neighbors, given)
