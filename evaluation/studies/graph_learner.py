@@ -24,7 +24,7 @@ import json
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -196,7 +196,7 @@ def main() -> None:
     done = {(line["data"], line["draw"]) for line in lines}
     warnings.simplefilter("ignore")
     found = {name: fixed_graph(load(name, options.data)) for name in options.only}
-    points = {name: FeatureScaler.fit(data.x)(data.x) for name, data in found.items()}
+    points = {name: cast(Tensor, FeatureScaler.fit(data.x)(data.x)) for name, data in found.items()}
     for seed in range(options.draws):
         for name in options.only:
             if (name, seed) not in done:
