@@ -89,7 +89,7 @@ def test_a_batch_of_graphs_reads_no_value_between_checks(
 ) -> None:
     model, x = GraphLevelJLGCN(3, 2, (8,), (4,), num_learned=num_learned), torch.randn(4, 20, 3)
     monkeypatch.setattr(features, "check_projection", lambda z, x: None)
-    monkeypatch.setattr(features, "_is_far_away", lambda z: True)
+    monkeypatch.setattr(features, "is_far_away", lambda z: True)
     monkeypatch.setattr(graph_models, "is_check_due", lambda *_: False)
     for conv in model.learners:
         conv.health.has_warned = True

@@ -171,7 +171,7 @@ def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None
 
 
 def test_bad_arguments_are_refused_with_a_remedy() -> None:
-    with pytest.raises(ValueError, match="median, random, identity, but it is 'zero'"):
+    with pytest.raises(ValueError, match="median, random, identity, euclidean, but it is 'zero'"):
         GraphLearner(3, metric_init="zero")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="median_distance must be above 0, but it is -1"):
         GraphLearner(3, median_distance=-1)

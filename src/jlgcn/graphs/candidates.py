@@ -15,8 +15,8 @@ from jlgcn.ops.sparse_matrix import pair_distances
 
 Features = Tensor | SparseFeatures
 
-# Squared distances are in units of the median over this many nearest neighbours.
-_UNIT_NEIGHBORS = 20
+#: Squared distances are in units of the median over this many nearest neighbours.
+UNIT_NEIGHBORS = 20
 
 # Differences of projected features that are in memory at a time.
 _CHUNK_ENTRIES = 2**22
@@ -63,7 +63,7 @@ class Candidates:
     def find(cls, x: Features, num_candidates: int, given: SparseGraph | None) -> Candidates:
         """Search the nearest neighbours of every node."""
         index, distance = _nearest(x, x, num_candidates, is_same=True)
-        near = distance.topk(min(_UNIT_NEIGHBORS, index.shape[1]), largest=False).values
+        near = distance.topk(min(UNIT_NEIGHBORS, index.shape[1]), largest=False).values
         near = near[near.isfinite()]
         unit = float(near.median()) if near.numel() else 0.0
         unit = unit if unit > 0 else 1.0  # all rows are equal

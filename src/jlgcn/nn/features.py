@@ -77,7 +77,7 @@ def project(
     always_centres = may_centre and x.device.type != "cpu"
     z = _centred_product(x, weight) if always_centres else product(x, weight)
     check_projection(z, x if isinstance(x, Tensor) else x.value)
-    if may_centre and not always_centres and _is_far_away(z):
+    if may_centre and not always_centres and is_far_away(z):
         z = _centred_product(x, weight)
     return z
 
@@ -91,7 +91,7 @@ def _centred_product(x: Features, weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _is_far_away(z: Tensor) -> bool:
+def is_far_away(z: Tensor) -> bool:
     """Whether the mean of the points is more than 100 times their standard deviation."""
     mean = z.mean(-2)
     spread = (z - mean.unsqueeze(-2)).square().sum(-1).mean(-1)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jlgcn._memory import available_bytes, check_memory
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
-from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_contributions
-from jlgcn.nn.features import Features, as_features, product, project
-from jlgcn.nn.health import GraphHealth, sampled_distances
-from jlgcn.nn.neighbors import KeptNeighbors
-from jlgcn.nn.options import METRIC_INITS, MetricInit
+from jlgcn.nn.features import Features
+from jlgcn.nn.health import GraphHealth
+from jlgcn.nn.metric import MahalanobisMetric
+from jlgcn.nn.neighbors import KeptNeighbors, NeighborSchedule
+from jlgcn.nn.options import MetricInit
 from jlgcn.ops.blocks import kernel_matrix
+from jlgcn.ops.csr import Pattern, edge_squared_distance
 from jlgcn.ops.knn import nearest_neighbors
-from jlgcn.ops.precision import no_autocast
+from jlgcn.ops.precision import compute_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,11 @@ MAX_EXACT_NODES = {"cpu": 5_000, "cuda": 50_000}
 #: Up to this many nodes "auto" stores graphs of a batch as dense: every layer reuses them.
 MAX_DENSE_NODES = 512
 
+# Share of the weight of exact neighbours below which `edges` searches again.
+_MIN_RECALL = 0.9
 
-class GraphLearner(nn.Module):
+
+class GraphLearner(MahalanobisMetric):
     r"""Learns a graph from features through a low-rank Mahalanobis metric.
 
     Equations 6 and 8 of `Joint Graph and Feature Learning in Graph Convolutional Neural Networks
@@ -42,25 +46,35 @@ class GraphLearner(nn.Module):
 
     .. math:: a_{ij} = \exp(-\|R^\top (f_i - f_j)\|^2), \qquad M = R R^\top
 
-    The metric M is never formed; :attr:`metric` is the linear map Rᵀ.
+    The metric M is never formed; :attr:`metric` is the linear map Rᵀ. With
+    ``metric_init="euclidean"`` the low-rank part is added to the Euclidean distance, so that
+    training starts at the fixed kNN graph,
+
+    .. math:: a_{ij} = \exp(-\|f_i - f_j\|^2 / u - \|R^\top (f_i - f_j)\|^2)
+
+    where u is the median squared distance to one of the 20 nearest neighbours, and R starts close
+    to 0: under it, squared distances are in expectation 10⁻⁴ of the Euclidean ones, since at R = 0
+    the gradient would be 0. R is then trained by gradients, by :meth:`regress_metric`, or both.
 
     Args:
         in_channels (int ≥ 1): features of a node, K in the paper.
         rank (int ≥ 1, default 16): columns of R, S in the paper.
-        metric_init ("median", "random" or "identity", default "median"): initialisation of R.
+        metric_init ("median", "random", "identity" or "euclidean", default "median"):
+            initialisation of R.
             "median" draws it at random, and :meth:`calibrate` scales it to features, so that the
             graph is neither empty nor complete. "random" is the paper's, uniform in
             ±1/√in_channels; on rows of unit norm all distances are then close to 0, and the initial
             graph is a global average. "identity" is the Euclidean distance; rank must equal
-            in_channels.
+            in_channels. "euclidean" is the sum above; :meth:`calibrate` measures u. Features should
+            be scaled, as by :class:`jlgcn.closed_form.FeatureScaler`; sparse ones become dense.
         backend ("auto", "exact", "knn" or "dense", default "auto"): "exact" has an edge for every
             pair of nodes, "knn" for nearest neighbours only. "auto" is exact up to 5,000 nodes on a
             CPU (50,000 on a GPU) and kNN above, logs its choice once, and raises MemoryError if
             the edges do not fit into memory. "dense" is exact and stores all N × N weights: faster
             for ranks in the hundreds; "auto" uses it for batches of graphs of up to 512 nodes.
         num_neighbors (int ≥ 1, default 16): neighbours of a node for kNN and :meth:`edges`.
-        median_distance (float > 0, default 1): median squared distance after :meth:`calibrate`; a
-            smaller one gives a denser graph.
+        median_distance (float > 0, default 1): median squared distance after :meth:`calibrate`,
+            with "euclidean" to near neighbours; a smaller one gives a denser graph.
 
     Shapes:
         - x: (\*batch, N, in_channels); batches need an exact backend. A single matrix may be
@@ -68,7 +82,8 @@ class GraphLearner(nn.Module):
         - returns a graph of shape (\*batch, N, N).
 
     Cost: N·in_channels·rank FLOP for the projection; products with the graph cost what
-    :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph` say.
+    :class:`jlgcn.KernelGraph` and :func:`jlgcn.gaussian_knn_graph` say, with "euclidean" for points
+    of in_channels + rank coordinates.
 
     Example:
         >>> x = torch.randn(100, 8)
@@ -87,86 +102,18 @@ class GraphLearner(nn.Module):
         num_neighbors: int = 16,
         median_distance: float = 1.0,
     ) -> None:
-        super().__init__()
-        if not 0 < median_distance < math.inf:
-            raise ValueError(f"median_distance must be above 0, but it is {median_distance}; try 1")
-        if metric_init not in METRIC_INITS:
-            choices = ", ".join(METRIC_INITS)
-            raise ValueError(f"metric_init must be one of {choices}, but it is {metric_init!r}")
+        super().__init__(in_channels, rank, metric_init, median_distance)
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but it is {backend!r}")
-        if metric_init == "identity" and rank != in_channels:
-            raise ValueError(
-                f"an identity metric needs rank = in_channels, but rank is {rank} and in_channels "
-                f'is {in_channels}; set rank={in_channels}, or use metric_init="median"'
-            )
-        self.in_channels = in_channels
-        self.rank = rank
-        self.metric_init: MetricInit = metric_init
         self.backend: Backend = backend
         self.num_neighbors = num_neighbors
-        self.median_distance = median_distance
-        self.metric = nn.Linear(in_channels, rank, bias=False)
-        # Whether "median" was calibrated: a buffer, saved with the scaled weights, and a Python
-        # flag, which a forward pass reads without synchronising with the device.
-        self.is_scaled: Tensor
-        self.is_calibrated: bool
-        self.register_buffer("is_scaled", self.metric.weight.new_ones((), dtype=torch.bool))
         self._has_chosen = False
         self.health = GraphHealth()
         #: Neighbour candidates, which a network may keep over training steps.
         self.neighbors = KeptNeighbors()
-        #: All-gather of features, if processes share the rows; None in a single process.
-        self.gather_rows: Callable[[Tensor], Tensor] | None = None
+        self._schedule: NeighborSchedule | None = None  # of `edges`
+        self._euclidean_of: tuple[Pattern, Tensor] | None = None
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Reinitialise the metric; with "median" it must be calibrated again."""
-        if self.metric_init == "identity":
-            nn.init.eye_(self.metric.weight)
-        else:
-            bound = self.in_channels**-0.5
-            nn.init.uniform_(self.metric.weight, -bound, bound)
-        self.is_scaled.fill_(self.metric_init != "median")
-        self.is_calibrated = self.metric_init != "median"
-
-    @torch.no_grad()
-    def calibrate(
-        self,
-        x: Features,  # (*batch, N, in_channels)
-        valid: Tensor | None = None,  # (*batch, N), bool
-    ) -> Self:
-        """Scale the metric of ``metric_init="median"`` to features.
-
-        Afterwards the median squared distance over evenly spaced pairs of rows is
-        `median_distance`. No effect on other metrics, or on one that is calibrated already.
-        :meth:`jlgcn.nn.JLGCN.calibrate` and :func:`jlgcn.training.fit_nodes` call it for every
-        layer.
-
-        Args:
-            x: features; of a batch, the first graph is used.
-            valid: False marks padding.
-
-        Returns:
-            The learner itself.
-
-        Cost: one projection, and ten thousand distances.
-        """
-        if self.is_calibrated:
-            return self
-        x = as_features(x, self.metric.weight, self.in_channels)
-        if self.gather_rows is not None and isinstance(x, Tensor):
-            x = self.gather_rows(x.detach())
-        rows = product(x, self.metric.weight).reshape(-1, x.shape[-2], self.rank)[0]
-        if valid is not None:
-            rows = rows[valid.reshape(-1, x.shape[-2])[0]]
-        distance = sampled_distances(rows)
-        median = torch.cat(distance).median() if distance else rows.new_zeros(())
-        if float(median) > 0:
-            self.metric.weight.mul_((self.median_distance / median).sqrt())
-        self.is_scaled.fill_(True)
-        self.is_calibrated = True
-        return self
 
     def forward(
         self,
@@ -221,6 +168,8 @@ class GraphLearner(nn.Module):
         x: Features,  # (N, in_channels)
         edge_index: Tensor | None = None,  # (2, E)
         batch: Tensor | None = None,  # (N,)
+        *,
+        keep: bool = False,
     ) -> tuple[Tensor, Tensor]:  # (2, E'), (E',)
         """Return learned edges and weights, as layers of PyTorch Geometric take them.
 
@@ -231,8 +180,12 @@ class GraphLearner(nn.Module):
             x: features.
             edge_index: given edges, which get the learned weight.
             batch: graph of each node, ascending, as in PyG's `Batch`; edges stay within a graph.
+            keep (bool, default False): keep neighbours from call to call, for training on the same
+                features. At calls 1, 2, 4, 8 and then every 16 the weight of exact neighbours that
+                they hold is measured on 256 rows; below 90 % they are searched again, as on other
+                features. Not for a `batch`.
 
-        Cost: one search for nearest neighbours per graph.
+        Cost: one search for nearest neighbours per graph; none with `keep`, while they hold.
 
         Example:
             >>> x = torch.randn(9, 8)
@@ -241,6 +194,9 @@ class GraphLearner(nn.Module):
             True
         """
         z = self.project(x)
+        if keep:
+            learned = self._kept_edges(x, z, edge_index, batch)
+            return learned.edge_index, learned.weight.to(x.dtype)
         candidates = []
         start = 0
         for size in [z.shape[0]] if batch is None else torch.bincount(batch).tolist():
@@ -254,87 +210,28 @@ class GraphLearner(nn.Module):
         learned = SparseGraph.from_candidates(z, torch.cat(candidates, -1))
         return learned.edge_index, learned.weight.to(x.dtype)
 
-    def project(
-        self,
-        x: Features,  # (*batch, N, in_channels)
-    ) -> Tensor:  # (*batch, N, rank)
-        """Project features to z = Rᵀf, whose Euclidean distances are the learned ones.
-
-        Features far from the origin are centred first, so that distances do not cancel.
-        """
-        x = as_features(x, self.metric.weight, self.in_channels)
-        if not self.is_calibrated:
-            raise RuntimeError(
-                'metric_init="median" scales the metric to features, but calibrate was not called; '
-                'call calibrate(x) before the first forward, or set metric_init="random"'
-            )
-        may_centre = self.gather_rows is None and not torch.compiler.is_compiling()
-        with no_autocast(x.device):  # distances of points that bfloat16 rounded would be wrong
-            return project(x, self.metric.weight, may_centre=may_centre)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        super()._load_from_state_dict(*args, **kwargs)
-        self.is_calibrated = bool(self.is_scaled)
-
-    @torch.no_grad()
-    def explain_edge(
-        self,
-        first: Tensor,  # (in_channels,)
-        second: Tensor,  # (in_channels,)
-    ) -> EdgeExplanation:
-        r"""Decompose the learned distance of two nodes exactly, by direction and by feature.
-
-        With δ = f_i - f_j and M = RRᵀ,
-
-        .. math::
-            \|R^\top \delta\|^2 = \sum_s (R^\top \delta)_s^2 = \sum_k \delta_k (M \delta)_k
-
-        A feature in which the nodes agree contributes nothing.
-
-        Args:
-            first: features of one node, scaled as in training.
-            second: features of the other.
-
-        Cost: 4·in_channels·rank FLOP, in float64.
-
-        Example:
-            >>> learner = GraphLearner(2, 2, metric_init="identity")
-            >>> learner.explain_edge(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.0])).features
-            tensor([4., 0.], dtype=torch.float64)
-        """
-        for name, row in (("first", first), ("second", second)):
-            if row.shape != (self.in_channels,):
-                raise ValueError(
-                    f"{name} must be the {self.in_channels} features of one node, but its shape is "
-                    f"{tuple(row.shape)}"
-                )
-        return decompose_distance(first, second, self.metric.weight.T)
-
-    @torch.no_grad()
-    def feature_importance(
-        self,
-        x: Features,  # (N, in_channels)
-    ) -> Tensor:  # (in_channels,)
-        r"""Return the mean contribution of each feature to the squared distance of two nodes.
-
-        The mean of :meth:`explain_edge` over all ordered pairs, with Σ the features' covariance:
-
-        .. math::
-            \frac{1}{N^2} \sum_{ij} \delta_k (M \delta)_k = 2\, (M \Sigma)_{kk}
-
-        The contributions sum to the mean squared distance.
-
-        Args:
-            x: features of all nodes, scaled as in training.
-
-        Cost: 4·N·in_channels·rank FLOP; no pair is visited.
-
-        Example:
-            >>> learner = GraphLearner(2, 2, metric_init="identity")
-            >>> learner.feature_importance(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
-            tensor([2., 0.], dtype=torch.float64)
-        """
-        return mean_contributions(x, self.metric.weight.T)
+    def _kept_edges(
+        self, x: Features, z: Tensor, edge_index: Tensor | None, batch: Tensor | None
+    ) -> SparseGraph:
+        if batch is not None:
+            raise ValueError("keep=True needs a single graph, but batch was passed; leave one out")
+        if self._schedule is None:
+            self._schedule = NeighborSchedule([self.neighbors], _MIN_RECALL)
+        # Directed edges are allowed, as without `keep`.
+        given = None if edge_index is None else SparseGraph.from_candidates(z.detach(), edge_index)
+        is_due = self._schedule.is_due(x)
+        with self._schedule.checking() if is_due else self._schedule.using("kept"):
+            pattern = self.neighbors.candidates(z, self.num_neighbors, given)
+        z = z.to(compute_dtype(z))
+        if self.unit is None or (isinstance(x, Tensor) and x.requires_grad):
+            distance = edge_squared_distance(pattern, z)
+        else:  # the Euclidean part is a constant, and most of the cost
+            if self._euclidean_of is None or self._euclidean_of[0] is not pattern:
+                own = z[:, : self.in_channels].detach() * self.unit.sqrt()
+                self._euclidean_of = pattern, edge_squared_distance(pattern, own)
+            low_rank = edge_squared_distance(pattern, z[:, self.in_channels :])
+            distance = self._euclidean_of[1] / self.unit + low_rank
+        return SparseGraph.from_pattern(pattern, (-distance).exp())
 
     def chosen_backend(self, shape: Sequence[int], device: torch.device) -> Backend:
         r"""Return the backend for points of this shape, (\*batch, N, rank)."""

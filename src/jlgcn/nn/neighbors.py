@@ -73,6 +73,17 @@ class KeptNeighbors:
 
         Cost: 3·E·S FLOP; a check takes 512·N·S more.
         """
+        pattern = self.candidates(z, num_neighbors, given)
+        distance = edge_squared_distance(pattern, z.to(compute_dtype(z)))
+        return SparseGraph.from_pattern(pattern, (-distance).exp())
+
+    def candidates(
+        self,
+        z: Tensor,  # (N, S)
+        num_neighbors: int,
+        given: SparseGraph | None,
+    ) -> Pattern:
+        """Return the candidates, searched again if there is need; the same object if they hold."""
         points = z.detach().to(compute_dtype(z))
         found = self._found
         if found is None or found.shape[0] != z.shape[0] or found.device != z.device:
@@ -85,9 +96,7 @@ class KeptNeighbors:
             if self.recall < self.min_recall * self._reached:
                 self._search(points, num_neighbors, given)
         assert self._found is not None
-        pattern = self._join(self._found, given)
-        distance = edge_squared_distance(pattern, z.to(compute_dtype(z)))
-        return SparseGraph.from_pattern(pattern, (-distance).exp())
+        return self._join(self._found, given)
 
     @torch.no_grad()
     def _search(self, z: Tensor, num_neighbors: int, given: SparseGraph | None) -> None:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from jlgcn._schema import Check, flag, real, record, word
 
-MetricInit = Literal["median", "random", "identity"]
-METRIC_INITS: tuple[MetricInit, ...] = ("median", "random", "identity")
+MetricInit = Literal["median", "random", "identity", "euclidean"]
+METRIC_INITS: tuple[MetricInit, ...] = ("median", "random", "identity", "euclidean")
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,13 @@ class JLGCNOptions:
         graph_after_dropout (bool, default True): learn the graph from the layer's input after
             dropout (code), or before (text: False).
         bias (bool, default True): add a bias to the convolution (code), or none (text: False).
-        metric_init ("median", "random" or "identity", default "random"): initialisation of the
-            metric R, see :class:`jlgcn.nn.GraphLearner`. Text and code use "random", but the text
-            gives no scale, and with the scale of the code the text's normalisation lets a complete
-            learned graph outweigh the given one: two of three seeds hardly learn on Cora.
+        metric_init ("median", "random", "identity" or "euclidean", default "random"):
+            initialisation of the metric R, see :class:`jlgcn.nn.GraphLearner`. Text and code use
+            "random", but the text gives no scale, and with the scale of the code the text's
+            normalisation lets a complete learned graph outweigh the given one: two of three seeds
+            hardly learn on Cora.
         median_distance (float > 0, default 1): median squared distance after calibration with
-            "median"; less for a denser graph. In neither text nor code.
+            "median" or "euclidean"; less for a denser graph. In neither text nor code.
         glr_normalized (bool, default True): Laplacian of the regularizer: I - A of each layer's
             normalised graph (code), or D - A* of each layer's learned kernel (text: False).
         glr_on ("input" or "layer", default "input"): features that the regularizer smooths: the

@@ -137,3 +137,5 @@ def _check_tensors(tensors: dict[str, Tensor], wanted: dict[str, Tensor], remedy
         check_finite(tensor, name, remedy)
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise ValueError(f"{name} is negative")
+        if name.endswith("learner.unit") and not float(tensor) > 0:
+            raise ValueError(f"{name} must be above 0")
