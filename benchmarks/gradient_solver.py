@@ -243,7 +243,6 @@ def packages() -> Found:
         "page_bytes": page_bytes,
         "model_bytes": model_bytes,
         "warnings": [str(warning.message) for warning in caught],
-        "searches of candidates": model.model_.network.neighbors.num_searches,
         "steps": steps,
     }
 
