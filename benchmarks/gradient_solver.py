@@ -37,7 +37,7 @@ from jlgcn.paper.citation import load_planetoid
 from jlgcn.report import write_model_page
 
 NUM_NEW_PACKAGES = 100
-# At the default rate of 0.1 the learned graph of the packages is dead after a few steps.
+# At the default rate of 0.1 the learned graph of the packages dies in training.
 PACKAGE_EPOCHS, PACKAGE_RATE = 40, 0.01
 PACKAGE_LABELS = 20  # a class
 
@@ -243,7 +243,6 @@ def packages() -> Found:
         "page_bytes": page_bytes,
         "model_bytes": model_bytes,
         "warnings": [str(warning.message) for warning in caught],
-        "searches of candidates": model.model_.network.neighbors.num_searches,
         "steps": steps,
     }
 
