@@ -54,7 +54,7 @@ def report(
     ] = False,
     document: Annotated[
         list[Path] | None,
-        typer.Option(help="A document, in place of README.md and docs/*.md; may be repeated."),
+        typer.Option(help="A document, in place of README.md and docs/**/*.md; may be repeated."),
     ] = None,
 ) -> None:
     """Print the records of claims and of the paper's recipes; check or renew them in documents."""
@@ -69,7 +69,7 @@ def report(
     if out is not None:
         page = write_report(rows, results, out, recipes=ALL, tables=recorded_tables(rows))
         typer.echo(f"written: {page}")
-    documents = document or [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
+    documents = document or [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
     wrong = []
     try:
         for path in documents if check or renew else []:

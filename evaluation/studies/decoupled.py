@@ -23,10 +23,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from evaluation.claim_data import load_claim
+from evaluation.study_tables import decoupled_table
 from jlgcn.closed_form import FeatureScaler
 from jlgcn.graphs import Graph
 from jlgcn.nn import DecoupledJLGCN
@@ -58,21 +58,6 @@ def run(variant: str, data: NodeData, seed: int) -> FitResult:
     return fit_nodes(gcn, x, data.y, graph, config=GCN_TRAIN, **split)
 
 
-def show(lines: list[dict[str, Any]]) -> None:
-    """Print the mean test accuracy of every variant, and its standard deviation over runs."""
-    for setting, datasets in SETTINGS.items():
-        for dataset in datasets:
-            cells = []
-            for variant in VARIANTS:
-                key = {"setting": setting, "data": dataset, "variant": variant}
-                own = [100 * line["test"] for line in lines if key.items() <= line.items()]
-                if own:
-                    cells.append(
-                        f"{variant} {np.mean(own):.1f} ± {np.std(own):.1f} ({len(own)} runs)"
-                    )
-            print(f"{setting}/{dataset}: {', '.join(cells)}")
-
-
 def main() -> None:
     """Run what the file does not have."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -84,7 +69,7 @@ def main() -> None:
     if options.out.exists():
         lines = [json.loads(line) for line in options.out.read_text().splitlines()]
     if options.show:
-        show(lines)
+        print(decoupled_table(lines))
         return
     names = ("setting", "data", "variant", "split", "seed")
     done = {tuple(line[name] for name in names) for line in lines}

@@ -32,6 +32,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN2Conv, GCNConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
+from evaluation.study_tables import learn_graph_table
 from jlgcn import SparseGraph
 from jlgcn.closed_form import FeatureScaler, LearnGraph
 from jlgcn.nn.features import Features, drop, product
@@ -168,26 +169,6 @@ def accuracy(kind: str, data: Data, train: Tensor, seed: int) -> float:
     return float((predicted == data.y)[others].float().mean())
 
 
-def show(lines: list[dict[str, Any]]) -> None:
-    """Print the mean of both graphs and the gain with its standard error, paired by draw."""
-    for name in DATASETS:
-        for labels in (2, 5):
-            for kind in NETWORKS:
-                key = {"data": name, "labels": labels, "network": kind}
-                own = [line for line in lines if key.items() <= line.items()]
-                if len(own) > 1:
-                    fixed, learned = (
-                        100 * np.array([line[graph] for line in own])
-                        for graph in ("fixed", "learned")
-                    )
-                    gain = learned - fixed
-                    print(
-                        f"{name} {labels} {kind}: {fixed.mean():.1f} to {learned.mean():.1f}, "
-                        f"{gain.mean():+.1f} ± {gain.std(ddof=1) / len(own) ** 0.5:.1f} "
-                        f"({len(own)} draws)"
-                    )
-
-
 def main() -> None:
     """Run what the file does not have."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -201,7 +182,7 @@ def main() -> None:
     if options.out.exists():
         lines = [json.loads(line) for line in options.out.read_text().splitlines()]
     if options.show:
-        show(lines)
+        print(learn_graph_table(lines))
         return
     done = {(line["data"], line["labels"], line["draw"], line["network"]) for line in lines}
     warnings.simplefilter("ignore")

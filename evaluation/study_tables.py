@@ -1,0 +1,70 @@
+"""Tables of studies, from their lines in `results/studies`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jlgcn.paper.tables import markdown
+
+RESULTS = Path(__file__).parents[1] / "results" / "studies"
+
+_NETWORKS = ("gcn", "sage", "gcnii")
+_VARIANTS = ("decoupled", "fixed graph", "gcn")
+_SETTINGS = {"given": "all edges", "edges50": "half of the edges", "nograph": "no edges"}
+
+
+def study_tables(folder: Path = RESULTS) -> dict[str, str]:
+    """Return the tables of all studies whose lines are there, as Markdown by name."""
+    makers = {"learn_graph": learn_graph_table, "decoupled": decoupled_table}
+    found = {}
+    for name, make in makers.items():
+        path = folder / f"{name}.jsonl"
+        if path.exists():
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[f"studies/{name}"] = make(lines)
+    return found
+
+
+def learn_graph_table(lines: list[dict[str, Any]]) -> str:
+    """Return the gain of each network, in points, with its standard error, paired by draw."""
+    rows = []
+    for name, labels in dict.fromkeys((line["data"], line["labels"]) for line in lines):
+        cells, counts = [], set()
+        for network in _NETWORKS:
+            key = {"data": name, "labels": labels, "network": network}
+            own = [line for line in lines if key.items() <= line.items()]
+            fixed, learned = (
+                100 * np.array([line[graph] for line in own]) for graph in ("fixed", "learned")
+            )
+            counts.add(len(own))
+            cells.append(f"{_gain(learned - fixed)} ({fixed.mean():.1f})" if len(own) > 1 else "")
+        rows.append([name, str(labels), *cells, _range(counts)])
+    return markdown([["data", "labels a class", "GCN", "SAGE", "GCNII", "draws"], *sorted(rows)])
+
+
+def decoupled_table(lines: list[dict[str, Any]]) -> str:
+    """Return the mean test accuracy of every variant with its standard deviation over runs."""
+    rows = []
+    for dataset, setting in dict.fromkeys((line["data"], line["setting"]) for line in lines):
+        cells, counts = [], set()
+        for variant in _VARIANTS:
+            key = {"data": dataset, "setting": setting, "variant": variant}
+            own = 100 * np.array([line["test"] for line in lines if key.items() <= line.items()])
+            counts.add(len(own))
+            cells.append(f"{own.mean():.1f} ± {own.std():.1f}" if len(own) else "")
+        rows.append([dataset, _SETTINGS[setting], *cells, _range(counts)])
+    header = ["data", "given", "DecoupledJLGCN", "without a metric", "GCN", "runs"]
+    return markdown([header, *sorted(rows)])
+
+
+def _gain(values: np.ndarray) -> str:
+    return f"{values.mean():+.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
+
+
+def _range(counts: set[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"

@@ -1,0 +1,38 @@
+"""Tables of studies from their lines."""
+
+import json
+from pathlib import Path
+
+from evaluation.study_tables import study_tables
+
+
+def write(path: Path, lines: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_gains_are_paired_by_draw(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"data": "wine", "labels": 2, "network": network, "draw": draw, "fixed": fixed}
+        | {"learned": fixed + 0.02 + 0.01 * draw}
+        for network in ("gcn", "sage", "gcnii")
+        for draw, fixed in enumerate((0.5, 0.9))
+    ]
+    write(tmp_path / "learn_graph.jsonl", lines)
+    table = study_tables(tmp_path)["studies/learn_graph"]
+    gain = "+2.5 ± 0.5 (70.0)"  # the accuracies differ by 40 points, the gains by one
+    assert table.splitlines()[-1] == f"| wine | 2 | {gain} | {gain} | {gain} | 2 |"
+
+
+def test_runs_of_a_variant_are_averaged(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"data": "cora", "setting": "nograph", "variant": "decoupled", "test": test}
+        for test in (0.7, 0.72)
+    ]
+    lines.append({"data": "cora", "setting": "nograph", "variant": "gcn", "test": 0.6})
+    write(tmp_path / "decoupled.jsonl", lines)
+    table = study_tables(tmp_path)["studies/decoupled"]
+    assert table.splitlines()[-1] == "| cora | no edges | 71.0 ± 1.0 |  | 60.0 ± 0.0 | 0 to 2 |"
+
+
+def test_a_study_without_lines_has_no_table(tmp_path: Path) -> None:
+    assert study_tables(tmp_path) == {}
