@@ -248,7 +248,7 @@ def test_a_class_with_one_label_and_a_model_with_one_label_have_their_page(tmp_p
     with pytest.warns(OneClassWarning):
         model = JLGCNClassifier(n_layers=1).fit(x, few)
     assert write_model_page(model, path) is None
-    assert "There is one label only" in Page(path.read_text()).text
+    assert "There are too few labels to hold any out" in Page(path.read_text()).text
 
 
 def test_features_are_those_of_the_estimator(page: str, model: JLGCNClassifier) -> None:
