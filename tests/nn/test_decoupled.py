@@ -8,6 +8,7 @@ from torch import Tensor
 
 from jlgcn import KernelGraph, SparseGraph, as_graph
 from jlgcn.graphs import attach
+from jlgcn.graphs.candidates import Candidates
 from jlgcn.nn import DecoupledJLGCN
 from jlgcn.ops import SparseFeatures
 from tests.brute import largest_difference
@@ -149,3 +150,19 @@ def test_kernels_are_refused() -> None:
 def test_arguments_out_of_range_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a number"):
         network(**{name: value})
+
+
+def test_new_nodes_are_classified_without_the_old_ones_being_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, x = network(), features()
+    old, new, given = x[:-2], x[-2:], ring(NUM_NODES - 2)
+    edges = torch.tensor([[0, 1, 1], [4, 7, 9]])
+    together = model(x, attach(given, 2, edges)).logits
+    weight = torch.ones(3, dtype=torch.float64)
+    logits = model(old, given).logits
+    found = model.classify_new(old, given, logits, new, (edges, weight))
+    assert largest_difference(found, together[-2:]) < 1e-12
+    monkeypatch.setattr(Candidates, "find", None)
+    again = model.classify_new(old, given, logits, new, (edges, weight))
+    assert torch.equal(again, found)

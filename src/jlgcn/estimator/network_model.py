@@ -110,9 +110,14 @@ class NetworkModel:
             x: features of the new rows, scaled by the scaler of fit.
             edges: given edges as pairs of a new row and a row of fit, and their weights.
 
-        Cost: a forward pass of all rows, old ones included. In float64, so that rounding does not
-        depend on the number of new rows either.
+        Cost: a forward pass of all rows, old ones included, in float64, so that rounding does not
+        depend on the number of new rows either. Of a decoupled network, a search for the neighbours
+        of the new rows; at the first call, also among the rows of fit.
         """
+        if isinstance(self.network, DecoupledJLGCN):
+            new = as_float64(x, 1 / self.unit)
+            new = new.map(Tensor.float) if isinstance(new, SparseFeatures) else new.float()
+            return self.network.classify_new(self.x, self.given, self.logits, new, edges)
         num_old, num_new = self.logits.shape[0], x.shape[0]
         index, weight = (None, None) if edges is None else (edges[0], edges[1].double())
         given = as_graph(self.given, num_old, dtype=torch.float64, device=self.logits.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -143,45 +143,65 @@ class DecoupledJLGCN(SavedModule):
         old, given = x, graph
         if attached is not None:
             old, given = rows_of(x, 0, attached.base.num_nodes), attached.base
-        near = self._near(old, given)
-        learned, joined, scale = near.graphs(self.metric.weight.mT, self.num_neighbors)
+        learned, joined, scale = self._near(old, given).graphs(
+            self.metric.weight.mT, self.num_neighbors
+        )
         total = joined.normalized()
         logits = self.propagate(self.predict(old), total)
         if attached is not None:
-            new = self._attach(x, attached, near, scale, joined.degree(), logits)
-            logits = torch.cat([logits, new])
+            rows = attached.new
+            if not isinstance(rows, SparseRows):
+                raise ValueError(
+                    "new nodes need a list of edges, but they have a kernel; attach them by "
+                    "jlgcn.graphs.attach"
+                )
+            new = rows_of(x, attached.base.num_nodes, attached.num_nodes)
+            edges = torch.stack([rows.row, rows.col]), rows.weight
+            fitted = _Fitted(self._near(old, given).candidates, joined.degree(), scale, logits)
+            logits = torch.cat([logits, self._attach(new, fitted, edges)])
         logits = logits if nodes is None else logits[nodes]
         return JLGCNOutput(logits, [old], [learned], [total])
 
-    def _attach(
+    @torch.no_grad()
+    def classify_new(
         self,
-        x: Features,  # (N + M, in_channels)
-        graph: AttachedGraph,
-        near: _Neighborhood,
-        scale: float,
-        degree: Tensor,  # (N,)
+        x: Features,  # (N, in_channels)
+        graph: Any,  # noqa: ANN401
         logits: Tensor,  # (N, out_channels)
+        new: Features,  # (M, in_channels)
+        edges: tuple[Tensor, Tensor] | None = None,  # (2, E), int64, and (E,)
+    ) -> Tensor:  # (M, out_channels)
+        """Return the logits of new nodes (inductive), with those of old nodes fixed.
+
+        As :meth:`forward` with attached nodes, but old nodes are not propagated again, and their
+        candidates are kept for the next call with the same objects `x` and `graph`.
+
+        Args:
+            x: features of the old nodes.
+            graph: their given graph.
+            logits: their logits.
+            new: features of the new nodes; each is attached by itself.
+            edges: given edges, new node first, and their weights.
+
+        Cost: a search for the candidates of the new nodes; at the first call, of all old ones, too.
+        """
+        x, new = (as_features(part, self.first.weight, self.in_channels) for part in (x, new))
+        near = self._near(x, graph)
+        _, joined, scale = near.graphs(self.metric.weight.mT, self.num_neighbors)
+        return self._attach(new, _Fitted(near.candidates, joined.degree(), scale, logits), edges)
+
+    def _attach(
+        self, x: Features, fitted: _Fitted, edges: tuple[Tensor, Tensor] | None
     ) -> Tensor:  # (M, out_channels)
         """Return the logits of new nodes: each one's own PageRank equation, with old ones fixed."""
-        rows = graph.new
-        if not isinstance(rows, SparseRows):
-            raise ValueError(
-                "new nodes need a list of edges, but they have a kernel; attach them by "
-                "jlgcn.graphs.attach"
-            )
-        new = rows_of(x, graph.base.num_nodes, graph.num_nodes)
-        row, col, weight = near.candidates.attach(
-            new,
-            self.metric.weight.mT,
-            scale,
-            (torch.stack([rows.row, rows.col]), rows.weight),
-            num_neighbors=self.num_neighbors,
+        row, col, weight = fitted.candidates.attach(
+            x, self.metric.weight.mT, fitted.scale, edges, num_neighbors=self.num_neighbors
         )
-        own = weight.new_ones(graph.num_new).index_add(0, row, weight)
-        weight = weight * (own[row] * degree[col]).rsqrt()
+        own = weight.new_ones(x.shape[0]).index_add(0, row, weight)
+        weight = weight * (own[row] * fitted.degree[col]).rsqrt()
         walk = 1 - self.restart
-        sums = SparseRows(row, col, weight, graph.num_new).matmul(logits)
-        h = self.restart * self.predict(new) + walk * sums
+        sums = SparseRows(row, col, weight, x.shape[0]).matmul(fitted.logits)
+        h = self.restart * self.predict(x) + walk * sums
         return h / (1 - walk / own).unsqueeze(-1)
 
     def learn(
@@ -276,6 +296,15 @@ class DecoupledJLGCN(SavedModule):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_neighborhood": None}
+
+
+class _Fitted(NamedTuple):
+    """What new nodes are attached to: old nodes' degrees and logits, and the graph's scale."""
+
+    candidates: Candidates
+    degree: Tensor
+    scale: float
+    logits: Tensor
 
 
 class _Neighborhood:
