@@ -275,7 +275,7 @@ def test_a_graph_in_any_form_helps() -> None:
 def test_predict_takes_the_formats_of_fit() -> None:
     x, _, few = wine()
     row = np.arange(177)
-    model = JLGCNClassifier(n_layers=1, n_neighbors=5, inputs="unit+own+neighbors")
+    model = JLGCNClassifier(n_layers=1, n_neighbors=5)
     model.fit(x, few, np.concatenate([[row, row + 1], [row + 1, row]], axis=1))
     index, weight = np.array([[0, 0, 2], [3, 70, 150]]), np.array([1.0, 0.5, 2.0])
     matrix = scipy.sparse.coo_array((weight, index), shape=(3, 178))

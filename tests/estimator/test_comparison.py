@@ -74,7 +74,7 @@ def test_labels_may_be_words() -> None:
 
 def test_the_network_is_a_row_whichever_solver_the_estimator_has() -> None:
     x, y = load_wine(return_X_y=True)
-    fast = JLGCNClassifier(n_layers=1, n_neighbors=5, restart=0.2, inputs="unit", kernel_gamma=0.0)
+    fast = JLGCNClassifier(n_layers=1, n_neighbors=5, restart=0.2)
     fast.set_params(max_iter=3)
     found = compare(x, y, n_splits=2, test_size=0.5, estimator=fast)
     names = ["learned graph", "no metric", "shuffled graph", "network", "logistic regression"]

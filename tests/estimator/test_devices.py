@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_wine
 
 from jlgcn import JLGCNClassifier, compare
-from jlgcn.closed_form.options import Inputs
+from jlgcn.closed_form.options import Parts
 from jlgcn.report.graph_view import graph_view
 from jlgcn.report.held_out import held_out
 from tests.devices import explicit_devices
@@ -28,10 +28,10 @@ def data(is_sparse: bool) -> tuple[Any, np.ndarray]:
     return scipy.sparse.csr_array(np.maximum(x - x.mean(0), 0)) if is_sparse else x, few
 
 
-def use(device: str, folder: Path, is_sparse: bool, inputs: Inputs | None) -> list[np.ndarray]:
+def use(device: str, folder: Path, is_sparse: bool, parts: Parts) -> list[np.ndarray]:
     """Fit, save, load and call all methods; return all numbers, which must be on the CPU."""
     x, y = data(is_sparse)
-    model = JLGCNClassifier(device=device, inputs=inputs, restart=0.2, n_neighbors=5)
+    model = JLGCNClassifier(device=device, parts=parts, restart=0.2, n_neighbors=5)
     model.set_params(learned_degree=1.0, given_decay=0.5)
     model.fit(x, y, np.concatenate([EDGES, EDGES[::-1]], axis=1))
     model.save(folder)
@@ -53,15 +53,15 @@ def use(device: str, folder: Path, is_sparse: bool, inputs: Inputs | None) -> li
 
 
 @pytest.mark.parametrize(
-    ("is_sparse", "inputs"),
-    [(False, "degree"), (False, "unit+own+neighbors"), (True, "unit+own+neighbors")],
+    ("is_sparse", "parts"),
+    [(False, "graph"), (False, "linear+kernel+graph"), (True, "linear+kernel+graph")],
 )
 @pytest.mark.parametrize("package", ["jlgcn.closed_form", "jlgcn.estimator"])
 def test_every_tensor_is_created_on_a_named_device(
-    tmp_path: Path, package: str, is_sparse: bool, inputs: Inputs
+    tmp_path: Path, package: str, is_sparse: bool, parts: Parts
 ) -> None:
     with explicit_devices(package):
-        use("cpu", tmp_path, is_sparse, inputs)
+        use("cpu", tmp_path, is_sparse, parts)
 
 
 def test_reports_and_comparisons_create_no_tensor_without_a_device() -> None:
@@ -89,8 +89,8 @@ def test_a_device_that_is_not_there_is_refused_with_a_remedy(tmp_path: Path) -> 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_a_gpu_agrees_with_the_cpu(tmp_path: Path, is_sparse: bool) -> None:
     for ours, theirs in zip(
-        use("cuda:0", tmp_path / "gpu", is_sparse, None),
-        use("cpu", tmp_path / "cpu", is_sparse, None),
+        use("cuda:0", tmp_path / "gpu", is_sparse, "linear+kernel+graph"),
+        use("cpu", tmp_path / "cpu", is_sparse, "linear+kernel+graph"),
         strict=True,
     ):
         assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-5)

@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 from jlgcn import JLGCNClassifier, SparseGraph
 from jlgcn._files import LOCK, read_file
-from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, fit_closed_form
+from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.estimator.document import (
     TableNames,
     classes_from_document,
@@ -192,28 +192,30 @@ def test_classes_keep_their_names_and_their_type(tmp_path: Path, classes: np.nda
     assert loaded.tolist() == classes.tolist()
 
 
-def test_a_kernels_landmarks_are_kept() -> None:
+def test_the_classifier_and_its_evidence_are_kept() -> None:
     x, y, _ = wine()
     features = torch.from_numpy(x).float()
     row = torch.arange(177)
     pairs = torch.stack([row, row + 1])
     graph = SparseGraph(torch.cat([pairs, pairs.flip(0)], -1), num_nodes=178)
-    options = ClosedFormOptions(inputs="unit+own+neighbors", kernel_gamma=1.0)
     labels, train = torch.from_numpy(y), torch.arange(0, 178, 10)
-    model = fit_closed_form(features, labels, graph, train=train, options=options)
+    model = fit_closed_form(features, labels, graph, train=train)
     tensors, document = model_to_tensors(model)
     tensors |= {"scaler/shift": features[0], "scaler/scale": features[0]}
     loaded = model_from_tensors(tensors, document)
     edges = torch.tensor([[0, 1], [5, 6]]), torch.ones(2)
     assert torch.equal(loaded.predict(features[:9], edges), model.predict(features[:9], edges))
     assert isinstance(loaded, ClosedFormModel)
-    assert torch.equal(loaded.inputs(), model.inputs())
-    with pytest.raises(ValueError, match="whitening has the shape"):
-        model_from_tensors(tensors | {"landmarks": tensors["landmarks"][1:]}, document)
-    with pytest.raises(ValueError, match="the classifier has"):
-        model_from_tensors(tensors | {"landmarks": tensors["landmarks"][:, 1:]}, document)
+    assert torch.equal(loaded.logits, model.logits)
+    assert loaded.evidence.weights == model.evidence.weights
+    assert torch.equal(loaded.evidence.held_out, model.evidence.held_out)
+    assert str(loaded.evidence) == str(model.evidence)
+    points = tensors["classifier/landmarks"]
+    for wrong in (points[1:], points[:, 1:]):
+        with pytest.raises(ValueError, match=r"classifier/.* has the shape"):
+            model_from_tensors(tensors | {"classifier/landmarks": wrong}, document)
     given = {name: t for name, t in tensors.items() if not name.startswith("given")}
-    with pytest.raises(ValueError, match="needs a given graph, but there is none"):
+    with pytest.raises(ValueError, match="3 blocks of features do not fit to the given graph"):
         model_from_tensors(given, document)
 
 
@@ -261,7 +263,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this class reads 6; use the class", edited(schema=99))
+    refuses("written in schema 99 but this class reads 7; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
@@ -274,7 +276,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
         return of_model(options=json.loads(document)["model"]["options"] | changes)
 
     refuses("lacks fields, or has unknown ones: 'begin'", options(begin=1))
-    refuses("options.inputs must be one of", options(inputs="all"))
+    refuses("options.parts must be one of", options(parts="all"))
     refuses("model.solver must be one of closed_form, gradient", of_model(solver="genetic"))
     refuses("model lacks fields, or has unknown ones: 'best_epoch'", of_model(solver="gradient"))
     refuses("model must be an object", edited(model=3))
@@ -309,7 +311,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
         return edited(sha256=hashlib.sha256(new).hexdigest()), new
 
     refuses("missing, or there are unknown ones: graph/row", *changed("graph/row", None))
-    refuses("unknown ones: more", *changed("more", tensors["bias"] + 1))
+    refuses("unknown ones: more", *changed("more", tensors["projection"] + 1))
     refuses(
         "graph/row .* but it is from 500 to 511",
         *changed("graph/row", tensors["graph/row"] + 500),
@@ -323,9 +325,10 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("has no edge", *changed("graph/weight", 0 * tensors["graph/weight"]))
     one_way = tensors["graph/weight"] * torch.arange(len(tensors["graph/weight"]))
     refuses("differ between the directions", *changed("graph/weight", one_way))
-    refuses("bias has the shape", *changed("weight", tensors["weight"][:, :1]))
-    refuses("weight must be finite", *changed("weight", tensors["weight"] / 0))
-    refuses("bias must be torch.float64", *changed("bias", tensors["bias"].half()))
+    weight, bias = "classifier/graph", "classifier/bias"
+    refuses("classifier/.* has the shape", *changed(weight, tensors[weight][:, :1]))
+    refuses("classifier/graph must be finite", *changed(weight, tensors[weight] / 0))
+    refuses("classifier/bias must be torch.float64", *changed(bias, tensors[bias].half()))
     refuses("scaler/scale has the shape", *changed("scaler/scale", tensors["scaler/scale"][:2]))
     refuses("distance must not be negative", *changed("distance", tensors["distance"] - 1e9))
 

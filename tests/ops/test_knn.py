@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from jlgcn.ops import SparseFeatures, nearest_neighbors
-from jlgcn.ops.knn import Search, _without_self
+from jlgcn.ops.knn import NeighborIndex, Search, _without_self
 from tests.brute import points
 
 
@@ -106,5 +106,24 @@ def test_sparse_rows_have_the_neighbours_of_dense_ones_but_empty_ones_are_nobody
     assert found.shape == (60, 12)
     assert int(found.max()) < 10
     assert int((found[0] < 0).sum()) == 3  # nine others have entries
-    with pytest.raises(ValueError, match=r'FAISS does not search sparse.*search="exact"'):
-        nearest_neighbors(sparse, 5, search="faiss")
+
+
+def test_faiss_finds_neighbours_of_sparse_rows_by_their_components() -> None:
+    pytest.importorskip("faiss")
+    x = torch.rand(300, 20) * (torch.rand(300, 20) < 0.4)
+    x[:5] = 0
+    sparse = SparseFeatures.from_dense(x)
+    for queries in (None, SparseFeatures.from_dense(x[100:150])):
+        exact = nearest_neighbors(sparse, 5, queries=queries)
+        found = nearest_neighbors(sparse, 5, queries=queries, search="faiss", num_probes=40)
+        rows = slice(5, None) if queries is None else slice(None)
+        assert torch.equal(found.sort(-1).values[rows], exact.sort(-1).values[rows])
+        assert int(found.min()) >= 5  # rows without an entry are nobody's neighbours
+
+
+def test_an_index_answers_few_and_many_queries_alike() -> None:
+    z, queries = torch.randn(400, 6), torch.randn(300, 6)
+    index = NeighborIndex(z, search="exact")
+    found = index.search(4, queries)
+    assert torch.equal(index.search(4, queries[:3]), found[:3])
+    assert torch.equal(found, nearest_neighbors(z, 4, queries=queries))

@@ -124,8 +124,10 @@ def fit(
 
     All rows are used, labelled or not. The model learns a metric and a kNN graph
     of the rows, adds known edges (--edges), and predicts every row.
-    Hyperparameters are selected by leave-one-out cross-validation. The folder
-    contains the features, to which new rows are attached.
+    Hyperparameters are selected by cross-validation on the labels. Classifiers
+    without the learned graph, logistic regression among them, are averaged with
+    it, weighted by their held-out log-losses. The folder contains the features,
+    to which new rows are attached.
 
     The paper's network instead: jlgcn fit wines.csv --id name --label grape
     --solver gradient --epochs 200 --out wines-network
@@ -169,7 +171,8 @@ def fit(
 def _summary(model: JLGCNClassifier) -> str:
     """Return what was learned, in a few words."""
     if model.solver == "closed_form":
-        return f"kNN graph with n_neighbors={model.best_params_['n_neighbors']}"
+        neighbors = model.best_params_["n_neighbors"]
+        return f"kNN graph with n_neighbors={neighbors}; {model.model_.evidence}"
     epoch, fitted = model.best_params_["epoch"], model.model_
     accuracy = model.history_[epoch]["val_accuracy"]
     return (
@@ -195,8 +198,9 @@ def predict(
 
     New rows are attached to the learned graph one by one (inductive); --edges
     adds known edges to rows of fit. Without TABLE, the transductive predictions
-    of the rows of fit are written. Probabilities are not calibrated; "jlgcn
-    report" measures how far they are off.
+    of the rows of fit are written. Probabilities are calibrated on held-out
+    labels; those of a network are not. "jlgcn report" measures how far they are
+    off.
 
     Cells that a spreadsheet would run as a formula are prefixed with a single
     quote.

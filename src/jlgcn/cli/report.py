@@ -25,8 +25,8 @@ def report(
         int | None,
         typer.Option(
             help="Folds of the cross-validation, a fit for each (of a network, with all epochs); 0 "
-            "is leave-one-out within one fit (of a network, its validation labels), faster and "
-            "slightly optimistic. Default: 5, and 0 above 20,000 rows."
+            "takes the held-out predictions of the fit itself (of a network, its validation "
+            "labels), faster and slightly optimistic. Default: 5, and 0 above 20,000 rows."
         ),
     ] = None,
     compare: Annotated[

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from jlgcn.closed_form.nystroem import Landmarks
 from jlgcn.graphs import SparseGraph
 
 
@@ -34,6 +33,23 @@ class NodeExplanation:
     learned: Tensor
     given: Tensor
 
+    @classmethod
+    def of(
+        cls,
+        neighbors: Tensor,  # (K,), int64
+        *,
+        own: Tensor,  # (num_classes,)
+        learned: Tensor,  # (K, num_classes)
+        given: Tensor,  # (K, num_classes)
+        bias: Tensor,  # (num_classes,)
+    ) -> NodeExplanation:
+        """Return the attribution, relative to the mean over classes, with the scores as its sum."""
+        own, learned, given, bias = (
+            part - part.mean(-1, keepdim=True) for part in (own, learned, given, bias)
+        )
+        scores = bias + own + learned.sum(0) + given.sum(0)
+        return cls(*(part.cpu() for part in (scores, bias, own, neighbors, learned, given)))
+
     def __repr__(self) -> str:
         best = int(self.scores.argmax())
         learned, given = (float(part[:, best].sum()) for part in (self.learned, self.given))
@@ -42,30 +58,6 @@ class NodeExplanation:
             f"{float(self.bias[best]):+.3g}, own features {float(self.own[best]):+.3g}, learned "
             f"edges {learned:+.3g}, given edges {given:+.3g})"
         )
-
-
-def attribute_scores(
-    neighbors: Tensor,  # (K,), int64
-    own: Tensor,  # (num_inputs,)
-    learned: Tensor,  # (K, num_inputs)
-    given: Tensor,  # (K, num_inputs)
-    *,
-    weight: Tensor,
-    bias: Tensor,
-    landmarks: Landmarks | None,
-) -> NodeExplanation:
-    """Return the scores of a node whose inputs are own + Σ learned + Σ given, term by term.
-
-    A linear classifier is applied to each term; a kernel classifier is replaced by its integrated
-    gradient, see :meth:`Landmarks.integrated_gradient`.
-    """
-    if landmarks is not None:
-        bias = bias + (landmarks(torch.zeros_like(own).unsqueeze(0)) @ weight)[0]
-        weight = landmarks.integrated_gradient(own + learned.sum(0) + given.sum(0), weight)
-    weight, bias = weight - weight.mean(-1, keepdim=True), bias - bias.mean()
-    own, learned, given = own @ weight, learned @ weight, given @ weight
-    scores = bias + own + learned.sum(0) + given.sum(0)
-    return NodeExplanation(*(part.cpu() for part in (scores, bias, own, neighbors, learned, given)))
 
 
 def edge_weights(

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 
 from jlgcn._memory import check_memory
 from jlgcn._validation import check_finite, check_labels, check_real, check_shape
-from jlgcn.closed_form.layer import Problem
+from jlgcn.closed_form.classifier import Classifier, Evidence
+from jlgcn.closed_form.combine import gain, inverse_temperature, part_weights
+from jlgcn.closed_form.held_out import HeldOut
+from jlgcn.closed_form.layer import Problem, Scale, unit_rows
+from jlgcn.closed_form.local import Hops
+from jlgcn.closed_form.logistic import cross_entropy
 from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
-from jlgcn.closed_form.nystroem import MAX_LANDMARKS
-from jlgcn.closed_form.options import ClosedFormOptions, check_options
-from jlgcn.closed_form.selection import select_options
+from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
+from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions, check_options
+from jlgcn.closed_form.selection import select_graph, select_metric_weight
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Candidates, Features
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.svd import principal_directions
+
+# The linear classifier reads all features of the labelled nodes up to so many numbers, else their
+# principal components.
+_MAX_ROW_ENTRIES = 2**24
 
 
 @torch.no_grad()
@@ -26,6 +37,8 @@ def fit_closed_form(
     *,
     train: Tensor,  # (M,), int64
     val: Tensor | None = None,  # (V,), int64
+    weight: Tensor | None = None,  # (M,)
+    class_prior: Tensor | None = None,  # (C,)
     options: ClosedFormOptions | None = None,
 ) -> ClosedFormModel:
     r"""Learn a metric, a graph and a node classifier by alternating closed-form steps.
@@ -40,10 +53,15 @@ def fit_closed_form(
     adds it to the given graph, and diffuses features over the normalised sum by personalized
     PageRank (:func:`jlgcn.graphs.personalized_pagerank`). Then
 
-    1. *head*: ridge regression, linear or on a Nyström kernel, classifies the diffused features;
-       validation or leave-one-out log-loss selects penalty and temperature;
+    1. *head*: multinomial logistic regression classifies the diffused features;
     2. *metric*: R of the next layer is the ridge regression of the predicted class probabilities on
        the features of all nodes (self-training). R is 0 in the first layer.
+
+    The scores are averaged with those of classifiers that see no learned graph (`options.parts`):
+    logistic regression on own features, on own features and means over given neighbours, and on a
+    Nyström RBF kernel. Held-out log-losses weight the average and calibrate it by temperature
+    scaling. They are cross-validated on `train`, or those of `val`; a metric is learned again
+    without the labels that a split holds out.
 
     Deterministic, except for the controls.
 
@@ -53,11 +71,16 @@ def fit_closed_form(
         y: classes; only those of `train` and `val` are read.
         graph: the given graph, or None.
         train: labelled nodes.
-        val: validation nodes, which select hyperparameters; None for leave-one-out on `train`.
+        val: validation nodes, which select hyperparameters, weights and temperature; None for
+            cross-validation on `train`.
+        weight: weights of the training labels in the classifiers; None for 1.
+        class_prior: probability of each class among all nodes, where it differs from that among the
+            labels: scores are shifted by the logarithm of their ratio. None for no shift.
         options: hyperparameters; None for the defaults.
 
-    Cost: one search for `n_candidates` neighbours; then, for each layer and for each candidate
-    value in selection, one diffusion of `n_components` columns over about 2·N·n_neighbors edges.
+    Cost: one search for `n_candidates` neighbours; a diffusion of 64 columns over about
+    2·N·n_neighbors edges for each of three graphs (about a dozen with a given graph); one of
+    `n_components` columns for each layer, and for each split and weight of the metric.
     Memory N·(2·n_candidates + 8·n_components + 1024).
 
     Example:
@@ -70,37 +93,193 @@ def fit_closed_form(
     options = ClosedFormOptions() if options is None else options
     check_options(options)
     _check(x, y, train, val, options)
-    if graph is None and options.inputs == "unit+own+neighbors":
-        raise ValueError(f"inputs={options.inputs!r} needs a graph; pass one, or inputs=None")
-    candidates = Candidates.find(x, options.n_candidates, graph)
-    projection = principal_directions(x, options.n_components, options.component_power)
-    known = train if val is None else torch.cat([train, val])
-    num_classes = int(y[known].max()) + 1
-    problem = Problem(candidates, projection, x @ projection, y, train, val, num_classes)
-    selected = select_options(problem, options)
+    problem = _problem(x, y, graph, train, val, weight, options)
+    selected = select_graph(problem, options)
     metric = problem.no_metric()
-    layers: list[ClosedFormLayer] = []
-    for index in range(options.n_layers):
-        if index > 0:
-            metric = problem.learn_metric(layers[-1].logits, selected)
-        diffused = problem.diffuse(metric, selected)
-        head = problem.classify(diffused, selected)
-        loss = float(head.losses.mean())
-        layers.append(ClosedFormLayer(metric, diffused.learned, head.logits, loss))
+    diffused = problem.diffuse(problem.join(metric, selected), selected)
+    inputs = unit_rows(diffused.features)
+    head, graph_weight, graph_bias = problem.classify(inputs)
+    selected, held_out, counts = select_metric_weight(problem, options, selected, diffused, head)
+    losses = [_mean_loss(head.held_out, problem), _mean_loss(held_out, problem, counts)]
+    layers = [ClosedFormLayer(metric, diffused.learned, losses[0])]
+    everything = problem.held_out.final > 0
+    for _ in range(1, selected.n_layers):
+        probability = (inputs @ graph_weight + graph_bias).softmax(-1)
+        metric = problem.learn_metric(probability, everything, selected)
+        diffused = problem.diffuse(problem.join(metric, selected), selected)
+        inputs = unit_rows(diffused.features)
+        graph_weight, graph_bias = problem.reclassify(inputs, head.penalty)
+        layers.append(ClosedFormLayer(metric, diffused.learned, losses[1]))
+    parts = [_Part("graph", held_out, graph_bias, graph=graph_weight)]
+    parts = [*_local_parts(problem, selected), *parts]
+    classifier, evidence = _average(parts, problem, selected, counts)
+    if class_prior is not None:
+        classifier = replace(classifier, bias=classifier.bias + _shift(class_prior, problem))
     return ClosedFormModel(
         options=selected,
-        candidates=candidates,
+        candidates=problem.candidates,
         layers=tuple(layers),
         graph=diffused.total,
         learned_scale=diffused.scale,
-        projection=projection,
+        projection=problem.projection,
         diffused=diffused.features,
-        landmarks=head.landmarks,
-        weight=head.weight,
-        bias=head.bias,
+        classifier=classifier,
+        evidence=evidence,
         train=train,
         labels=y[train],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A classifier of the average: its name, held-out logits, bias and the weights it has."""
+
+    name: str
+    held_out: Tensor  # (M, C)
+    bias: Tensor  # (C,)
+    graph: Tensor | None = None  # (D, C)
+    blocks: Tensor | None = None  # (num_blocks, F, C)
+    kernel: Tensor | None = None  # (L, C)
+    landmarks: Landmarks | None = None
+
+
+def _problem(
+    x: Features,
+    y: Tensor,
+    graph: SparseGraph | None,
+    train: Tensor,
+    val: Tensor | None,
+    weight: Tensor | None,
+    options: ClosedFormOptions,
+) -> Problem:
+    """Search neighbours, project, and decide which labels are held out."""
+    candidates = Candidates.find(x, options.n_candidates, graph)
+    projection = principal_directions(x, options.n_components)
+    labeled = train if val is None else torch.cat([train, val])
+    weights = torch.ones(len(labeled), dtype=torch.float64, device=labeled.device)
+    if weight is not None:
+        weights[: len(train)] = weight / weight.double().mean().clamp(min=1e-30)
+    held_out = (
+        HeldOut.folds(y[train], weights)
+        if val is None
+        else HeldOut.validation(weights, num_val=len(val))
+    )
+    num_classes = int(y[labeled].max()) + 1
+    features = x @ projection
+    return Problem(candidates, projection, features, labeled, y[labeled], held_out, num_classes)
+
+
+def _local_parts(problem: Problem, options: SelectedOptions) -> list[_Part]:
+    """Fit the classifiers that see no learned graph."""
+    parts = []
+    names = options.parts.split("+")
+    if "linear" in names:
+        parts.append(_linear(problem, "linear", None))
+        if problem.candidates.given is not None:
+            parts.append(_linear(problem, "neighbours", problem.candidates.given))
+    if "kernel" in names:
+        parts.append(_kernel(problem))
+    return parts
+
+
+def _linear(problem: Problem, name: str, given: SparseGraph | None) -> _Part:
+    """Fit a linear classifier to own features, or to all blocks of :class:`Hops`."""
+    x, index = problem.candidates.x, problem.sampled
+    num_blocks = 1 if given is None else 3
+    is_large = len(index) * x.shape[1] * num_blocks > _MAX_ROW_ENTRIES
+    blocks = Hops(problem.features if is_large else x, given).rows(index)
+    num_labels = len(problem.y)
+    scales = [Scale.of(block[num_labels:]) for block in blocks]
+    scaled = [scale(block[:num_labels]) for scale, block in zip(scales, blocks, strict=True)]
+    share = num_blocks**-0.5  # all blocks together have a mean squared norm of 1
+    head = problem.fit_head(share * torch.cat(scaled, -1))
+    bias, weights = head.bias, []
+    for scale, weight in zip(scales, head.weight.chunk(num_blocks), strict=True):
+        weights.append(share * scale.factor * weight)
+        bias = bias - scale.center @ weights[-1]
+    stacked = torch.stack(weights)
+    return _Part(
+        name, head.held_out, bias, blocks=problem.projection @ stacked if is_large else stacked
+    )
+
+
+def _kernel(problem: Problem) -> _Part:
+    """Fit a classifier to a Nyström RBF kernel of own features."""
+    landmarks = Landmarks.place(problem.features, problem.labeled)
+    whitening = landmarks.whitening().to(problem.features.dtype)
+    rows = landmarks.scores(problem.features[problem.sampled], whitening)
+    scale = Scale.of(rows[len(problem.y) :])
+    head = problem.fit_head(scale(rows[: len(problem.y)]))
+    weight, bias = scale.undo(head.weight, head.bias)
+    return _Part("kernel", head.held_out, bias, kernel=whitening @ weight, landmarks=landmarks)
+
+
+def _average(
+    parts: list[_Part], problem: Problem, options: SelectedOptions, counts: Tensor
+) -> tuple[Classifier, Evidence]:
+    """Weight the parts by their held-out losses, and calibrate the average."""
+    names = options.parts.split("+")
+    used = [part for part in parts if part.name in (*names, "neighbours")]
+    logits = torch.stack([part.held_out.log_softmax(-1) for part in used])  # (P, M, C)
+    y = problem.y
+    losses = cross_entropy(logits, y)[:, counts]
+    weights = part_weights(losses)
+    average = (weights.view(-1, 1, 1) * logits).sum(0)
+    factor = inverse_temperature(average[counts], y[counts])
+    calibrated = factor * average
+    classifier = _sum(used, [factor * float(weight) for weight in weights], problem)
+    simple = [place for place, part in enumerate(used) if part.name in ("linear", "kernel")]
+    average_losses = cross_entropy(calibrated, y)[counts]
+    alone: tuple[float, float, float] | None = None
+    if simple and len(simple) < len(used) and int(counts.sum()) > 1:
+        shares = part_weights(losses[simple])
+        own = (shares.view(-1, 1, 1) * logits[simple]).sum(0)
+        own = inverse_temperature(own[counts], y[counts]) * own
+        own_losses = cross_entropy(own, y)[counts]
+        alone = (float(own_losses.mean()), *gain(average_losses, own_losses))
+    return classifier, Evidence(
+        weights={part.name: float(w) for part, w in zip(used, weights, strict=True)},
+        losses={
+            part.name: float(loss.mean()) if len(loss) else 0.0
+            for part, loss in zip(used, losses, strict=True)
+        },
+        without_graph=alone,
+        held_out=calibrated.to(problem.projection.dtype),
+        is_held_out=counts,
+    )
+
+
+def _sum(parts: list[_Part], factors: list[float], problem: Problem) -> Classifier:
+    """Return one classifier whose scores are a sum of those of the parts."""
+    like, num_classes = problem.projection, problem.num_classes
+    found = [part.blocks for part in parts if part.blocks is not None]
+    num_blocks = max((len(blocks) for blocks in found), default=0)
+    graph = like.new_zeros(like.shape[1], num_classes)
+    blocks = like.new_zeros(num_blocks, like.shape[0], num_classes)
+    bias, kernel = like.new_zeros(num_classes), like.new_zeros(0, num_classes)
+    landmarks = Landmarks(like.new_zeros(0, like.shape[1]), 0.0)
+    for factor, part in zip(factors, parts, strict=True):
+        bias += factor * part.bias
+        if part.graph is not None:
+            graph += factor * part.graph
+        if part.blocks is not None:
+            blocks[: len(part.blocks)] += factor * part.blocks
+        if part.kernel is not None and part.landmarks is not None:
+            landmarks, kernel = part.landmarks, factor * part.kernel
+    return Classifier(graph, blocks, landmarks, kernel, bias)
+
+
+def _shift(prior: Tensor, problem: Problem) -> Tensor:  # (C,)
+    """Return the logarithm of each class's prior over its share of the labels' weight."""
+    weight = problem.held_out.final
+    share = torch.bincount(problem.y, weight, minlength=problem.num_classes) / weight.sum()
+    return (prior.double() / share.clamp(min=1e-12)).log().to(problem.projection.dtype)
+
+
+def _mean_loss(logits: Tensor, problem: Problem, counts: Tensor | None = None) -> float:
+    counts = problem.held_out.counts(problem.y) if counts is None else counts
+    losses = cross_entropy(logits, problem.y)[counts]
+    return float(losses.mean()) if len(losses) else 0.0
 
 
 def _check(

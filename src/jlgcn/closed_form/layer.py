@@ -1,26 +1,32 @@
-"""One layer of the closed form: diffuse features over a graph, fit the head, learn the metric."""
+"""One layer of the closed form: diffuse features over a graph, classify them, learn the metric."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jlgcn.closed_form.heads import fit_ridge
-from jlgcn.closed_form.inputs import classifier_inputs
-from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.closed_form.held_out import HeldOut
+from jlgcn.closed_form.logistic import Logistic, fit_logistic, refit_logistic
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph, personalized_pagerank
-from jlgcn.graphs.candidates import Candidates
+from jlgcn.graphs.candidates import Candidates, JoinedGraph
+from jlgcn.graphs.diffusion import pagerank_rows
 from jlgcn.ops.metric import regress_metric, variance_scale
 
 # Columns that are diffused at a time. So few columns of all nodes stay in the processor's cache:
 # all at once take more than twice as long, and three times the memory.
-_DIFFUSED_COLUMNS = 64
+DIFFUSED_COLUMNS = 64
+
+# Lower bound of a norm, so that rows of zeros stay zero.
+_SHORTEST = 1e-30
+
+# Nodes that stand for all when classifier inputs are centred and scaled, besides the labelled ones.
+_NUM_SAMPLED = 500
 
 
 class Diffused(NamedTuple):
@@ -39,92 +45,148 @@ class Diffused(NamedTuple):
     features: Tensor
 
 
-class Head(NamedTuple):
-    """A classifier of diffused features, its scores of all nodes and its held-out losses."""
+class Scale(NamedTuple):
+    """Shift and factor that centre classifier inputs and give them a mean squared norm of 1."""
 
-    landmarks: Landmarks | None
-    weight: Tensor
-    bias: Tensor
-    logits: Tensor
-    losses: Tensor
+    center: Tensor
+    factor: float
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Scale:
+        """Return the statistics of a sample of rows, (K, D)."""
+        center = rows.mean(0)
+        variance = float((rows - center).square().sum(-1).mean())
+        return cls(center, 1 / max(variance, _SHORTEST) ** 0.5)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return scaled rows."""
+        return (rows - self.center) * self.factor
+
+    def undo(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:  # (D, C), (C,)
+        """Return weight and bias of the same classifier of rows that are not scaled."""
+        weight = self.factor * weight
+        return weight, bias - self.center @ weight
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What all layers share; attributes as the arguments of :func:`fit_closed_form`.
+    """What all layers share.
 
     Attributes:
         candidates: candidate edges.
         projection: principal directions, (in_channels, n_components).
         features: principal components, which are diffused, (N, n_components).
-        y: classes.
-        train: labelled nodes.
-        val: validation nodes; None for leave-one-out.
+        labeled: labelled nodes, validation nodes last, (M,).
+        y: their classes, (M,).
+        held_out: which of them are held out of which fit.
         num_classes: number of classes.
     """
 
     candidates: Candidates
     projection: Tensor
     features: Tensor
+    labeled: Tensor
     y: Tensor
-    train: Tensor
-    val: Tensor | None
+    held_out: HeldOut
     num_classes: int
+
+    @property
+    def sampled(self) -> Tensor:  # (M + S,), int64
+        """The labelled nodes, and some of all nodes, evenly spaced."""
+        num_nodes = len(self.features)
+        count = min(num_nodes, _NUM_SAMPLED)
+        others = torch.arange(count, device=self.labeled.device) * num_nodes // count
+        return torch.cat([self.labeled, others])
 
     def no_metric(self) -> Tensor:  # (in_channels, num_classes)
         """Return R = 0, the metric of the first layer: the Euclidean distance alone."""
         return self.projection.new_zeros(self.projection.shape[0], self.num_classes)
 
-    def diffuse(self, metric: Tensor, options: SelectedOptions) -> Diffused:
-        """Return the graph under a metric, and the features diffused over it."""
+    def join(self, metric: Tensor, options: SelectedOptions) -> JoinedGraph:
+        """Return the learned graph under a metric, and its sum with the given one."""
         order = None
         if options.control == "shuffled graph":
             order = torch.randperm(self.features.shape[0], device=self.features.device)
-        joined = self.candidates.join(
+        return self.candidates.join(
             metric,
             num_neighbors=options.n_neighbors,
             learned_degree=options.learned_degree,
             given_decay=options.given_decay,
             order=order,
         )
+
+    def diffuse(self, joined: JoinedGraph, options: SelectedOptions) -> Diffused:
+        """Return the features diffused over a graph."""
         graph = joined.total.normalized()
         diffused = [
             personalized_pagerank(
                 graph, columns.contiguous(), options.restart, tolerance=options.tolerance
             )
-            for columns in self.features.split(_DIFFUSED_COLUMNS, dim=-1)
+            for columns in self.features.split(DIFFUSED_COLUMNS, dim=-1)
         ]
         return Diffused(*joined, torch.cat(diffused, -1))
 
-    def classify(self, diffused: Diffused, options: SelectedOptions) -> Head:
-        """Return a ridge classifier of diffused features, linear or on a Nyström kernel."""
-        inputs = classifier_inputs(
-            options.inputs,
-            diffused.features,
-            diffused.total.degree(),
-            self.features,
-            self.neighbors,
-        )
-        landmarks = None
-        if options.kernel_gamma > 0:
-            landmarks = Landmarks.place(inputs, self.train, options.kernel_gamma)
-            inputs = landmarks(inputs)
-        weight, bias, losses = fit_ridge(inputs, self.y, self.train, self.val, self.num_classes)
-        return Head(landmarks, weight, bias, inputs @ weight + bias, losses)
+    def diffuse_rows(
+        self,
+        joined: JoinedGraph,
+        restarts: Sequence[float],
+        tolerance: float,
+        num_components: int | None = None,
+    ) -> Tensor:  # (R, M, D)
+        """Return scaled classifier inputs of the labelled nodes for several restarts at once.
 
-    @cached_property
-    def neighbors(self) -> Tensor | None:
-        """Sums of features over given neighbours, (N, n_components)."""
-        given = self.candidates.given
-        return None if given is None else given.matmul(self.features)
+        Args:
+            joined: the graph.
+            restarts: restart probabilities.
+            tolerance: error of the diffusion.
+            num_components: use so many principal components only; None for all.
+        """
+        graph, index = joined.total.normalized(), self.sampled
+        features = self.features[:, :num_components]
+        parts = [
+            pagerank_rows(graph, columns.contiguous(), restarts, index, tolerance=tolerance)
+            for columns in features.split(DIFFUSED_COLUMNS, dim=-1)
+        ]
+        rows = unit_rows(torch.cat(parts, -1))
+        return torch.stack([Scale.of(each[len(self.y) :])(each[: len(self.y)]) for each in rows])
+
+    def classify(self, inputs: Tensor) -> tuple[Logistic, Tensor, Tensor]:
+        """Return a logistic regression on inputs of all nodes, and its weight and bias for them.
+
+        Args:
+            inputs: classifier inputs, (N, D), not scaled.
+        """
+        rows, scale = self._scaled(inputs)
+        head = self.fit_head(rows)
+        return head, *scale.undo(head.weight, head.bias)
+
+    def reclassify(self, inputs: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+        """Return weight and bias as :meth:`classify` does, for a given penalty."""
+        rows, scale = self._scaled(inputs)
+        head = refit_logistic(rows, self.y, self.held_out, self.num_classes, penalty)
+        return scale.undo(*head)
+
+    def _scaled(self, inputs: Tensor) -> tuple[Tensor, Scale]:  # (M, D)
+        rows = inputs[self.sampled]
+        scale = Scale.of(rows[len(self.y) :])
+        return scale(rows[: len(self.y)]), scale
+
+    def fit_head(self, rows: Tensor) -> Logistic:
+        """Return a logistic regression on scaled inputs of the labelled nodes, (M, D)."""
+        return fit_logistic(rows, self.y, self.held_out, self.num_classes)
 
     def learn_metric(
-        self, logits: Tensor, options: SelectedOptions
+        self, probability: Tensor, known: Tensor, options: SelectedOptions
     ) -> Tensor:  # (in_channels, num_classes)
         """Return R: the ridge regression of class probabilities on the features of all nodes.
 
         Self-training: unlabelled nodes count with their predicted probabilities, labelled ones
         with their class.
+
+        Args:
+            probability: predicted class probabilities of all nodes, (N, C); overwritten.
+            known: which labels may be seen, (M,), bool.
+            options: weight of the metric, and the control.
         """
         if options.control == "random metric":
             metric = torch.randn_like(self.no_metric())
@@ -132,9 +194,18 @@ class Problem:
             # vary most, so a random one of the same norm would add a fraction of its variance.
             z = (self.candidates.x @ metric).double()
             return metric * variance_scale(z, options.metric_weight).to(metric.dtype)
-        probability = logits.softmax(-1)
-        labels = functional.one_hot(self.y[self.train], self.num_classes)
-        probability[self.train] = labels.to(probability.dtype)
+        labels = functional.one_hot(self.y[known], self.num_classes)
+        probability[self.labeled[known]] = labels.to(probability.dtype)
         return self.projection @ regress_metric(
             self.features, probability, options.metric_weight
         ).to(self.projection.dtype)
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Return rows of unit norm; rows of zeros stay zero.
+
+    Long walks converge to the stationary distribution, proportional to √degree. Unit norm divides
+    it out.
+    """
+    norm: Tensor = x.norm(dim=-1, keepdim=True)
+    return x / norm.clamp(min=_SHORTEST)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from jlgcn.closed_form.active import select_queries
-from jlgcn.closed_form.explain import NodeExplanation, attribute_scores, edge_weights
-from jlgcn.closed_form.inputs import classifier_inputs, length_of, num_blocks, unit_rows
-from jlgcn.closed_form.nystroem import Landmarks
+from jlgcn.closed_form.classifier import Classifier, Evidence
+from jlgcn.closed_form.explain import NodeExplanation, edge_weights
+from jlgcn.closed_form.layer import unit_rows
+from jlgcn.closed_form.local import Hops
 from jlgcn.closed_form.options import SelectedOptions, selected
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Candidates, Features
@@ -20,18 +21,17 @@ from jlgcn.graphs.explanation import EdgeExplanation, decompose_distance, mean_c
 
 
 class ClosedFormLayer(NamedTuple):
-    """The metric, graph and predictions of one layer.
+    """The metric and graph of one layer.
 
     Attributes:
         metric: R, (in_channels, num_classes); 0 in the first layer.
         learned: the learned graph, not normalised.
-        logits: class scores, (N, num_classes).
-        loss: mean log-loss on validation nodes, or leave-one-out on the training labels.
+        loss: mean held-out log-loss of the classifier of diffused features; of the first layer, and
+            of the second for all others.
     """
 
     metric: Tensor
     learned: SparseGraph
-    logits: Tensor
     loss: float
 
 
@@ -49,9 +49,8 @@ class ClosedFormModel:
         learned_scale: factor of the learned weights in this sum.
         projection: principal directions, (in_channels, n_components).
         diffused: principal components diffused over `graph`, (N, n_components).
-        landmarks: Nyström landmarks of the kernel; None for a linear classifier.
-        weight: weights of the classifier, a row for each column of :meth:`inputs`.
-        bias: bias of the classifier, (num_classes,).
+        classifier: the averaged classifiers, as one.
+        evidence: held-out losses and predictions, and the weights that follow from them.
         train: training nodes, (M,), int64.
         labels: their classes, (M,), int64.
     """
@@ -63,16 +62,34 @@ class ClosedFormModel:
     learned_scale: float
     projection: Tensor
     diffused: Tensor
-    landmarks: Landmarks | None
-    weight: Tensor
-    bias: Tensor
+    classifier: Classifier
+    evidence: Evidence
     train: Tensor
     labels: Tensor
 
-    @property
+    @cached_property
     def logits(self) -> Tensor:
-        """Class scores of all nodes, (N, num_classes)."""
-        return self.layers[-1].logits
+        """Class scores of all nodes, (N, num_classes), calibrated: softmax gives probabilities."""
+        found = unit_rows(self.diffused) @ self.classifier.graph + self.classifier.bias
+        found = found + self.classifier.own_scores(self.features)
+        blocks = self.classifier.blocks
+        return found + self.hops.scores(blocks) if len(blocks) else found
+
+    @cached_property
+    def features(self) -> Tensor:
+        """Principal components of all nodes, (N, n_components)."""
+        return self.candidates.x @ self.projection
+
+    @cached_property
+    def hops(self) -> Hops:
+        """Own features and means over given neighbours, as far as the classifier sees them."""
+        is_alone = len(self.classifier.blocks) < 2
+        return Hops(self.candidates.x, None if is_alone else self.candidates.given)
+
+    @cached_property
+    def block_scores(self) -> list[Tensor]:
+        """Scores of the linear blocks, see :meth:`Hops.block_scores`."""
+        return self.hops.block_scores(self.classifier.blocks)
 
     @property
     def num_layers(self) -> int:
@@ -117,27 +134,8 @@ class ClosedFormModel:
         return self.candidates.features_of(nodes)
 
     def embedding(self) -> Tensor:  # (N, n_components)
-        """Return diffused features, divided by the root of the degree to which walks converge."""
-        return self.diffused / self.graph.degree().sqrt().unsqueeze(-1)
-
-    def inputs(self) -> Tensor:
-        """Return the inputs of the classifier, of which scores are a linear function.
-
-        Cost: a product of features and `projection` if own features are inputs, a product with the
-        given graph if its neighbours' are, and a kernel for each node and landmark, if any.
-        """
-        kind, given = self.options.inputs, self.candidates.given
-        own = neighbors = None
-        if num_blocks(kind) > 1:
-            own = self.candidates.x @ self.projection
-            if num_blocks(kind) > 2 and given is not None:
-                neighbors = given.matmul(own)
-        return self._kernel(
-            classifier_inputs(kind, self.diffused, self.graph.degree(), own, neighbors)
-        )
-
-    def _kernel(self, inputs: Tensor) -> Tensor:
-        return inputs if self.landmarks is None else self.landmarks(inputs)
+        """Return the diffused features, of unit norm."""
+        return unit_rows(self.diffused)
 
     def __repr__(self) -> str:
         nodes, classes = self.logits.shape
@@ -180,14 +178,18 @@ class ClosedFormModel:
         h = self.options.restart * own
         h = h + walk * _sum_neighbors(torch.stack([row, col]), weight, x.shape[0], self.diffused)
         h = h / (1 - walk / degree).unsqueeze(-1)
-        neighbors = None
-        if num_blocks(self.options.inputs) > 2:
-            neighbors = torch.zeros_like(own)
-            if edges is not None:
-                fitted = self.candidates.x @ self.projection
-                neighbors = _sum_neighbors(edges[0], edges[1].to(own.dtype), len(own), fitted)
-        inputs = classifier_inputs(self.options.inputs, h, degree, own, neighbors)
-        return self._kernel(inputs) @ self.weight + self.bias
+        classifier = self.classifier
+        scores = unit_rows(h) @ classifier.graph + classifier.bias
+        scores = scores + classifier.own_scores(own)
+        if len(classifier.blocks):
+            scores = scores + x @ classifier.blocks[0]
+        if len(classifier.blocks) > 1 and edges is not None:
+            index, given = edges[0], edges[1].to(own.dtype)
+            total = given.new_zeros(len(own)).index_add(0, index[0], given)
+            mean = given / total.clamp(min=1e-30)[index[0]]
+            _, first, second = self.block_scores
+            scores = scores + _sum_neighbors(index, mean, len(own), first + second)
+        return scores
 
     @torch.no_grad()
     def explain_edge(
@@ -232,17 +234,15 @@ class ClosedFormModel:
     def explain_node(self, node: int) -> NodeExplanation:
         r"""Attribute the class scores of a node to its own features and to each of its edges.
 
-        Diffused features satisfy the PageRank equation of :meth:`predict`, so the scores of node i
-        are a sum over its neighbours j:
+        Diffused features satisfy the PageRank equation of :meth:`predict`, so their part of the
+        scores of node i is a sum over its neighbours j, with W their weights:
 
         .. math:: \Big(\alpha x_i + (1 - \alpha) \sum_{j \ne i}
             \frac{a_{ij}}{\sqrt{d_i d_j}} h_j \Big)
-            \frac{W}{s_i \, (1 - (1 - \alpha) a_{ii} / d_i)} + b
+            \frac{W}{\|h_i\| \, (1 - (1 - \alpha) a_{ii} / d_i)}
 
-        W and b are the classifier. The normalisation s_i is √d_i for inputs "degree", and ‖h_i‖
-        otherwise. Own features as inputs count as the node's own contribution, neighbours' features
-        as contributions of the given edges. For a kernel classifier, W is the integrated gradient
-        from zero inputs, whose scores are b.
+        The classifiers on own features and their kernel are contributions of the node itself; the
+        one on means over given neighbours is a sum over given edges.
 
         Args:
             node: number of the node.
@@ -256,58 +256,52 @@ class ClosedFormModel:
         neighbors, weight = self.graph.row(node)
         is_self = neighbors == node
         degree, walk = self.graph.degree(), 1 - self.options.restart
-        index = torch.tensor([node], device=self.diffused.device)
-        features = self.candidates.features_of(index)[0] @ self.projection
+        classifier, own_features = self.classifier, self.features[node]
         # The self-loop is on both sides of the equation: solved for h_i, it divides the rest.
         loop = 1 - walk * weight[is_self].sum() / degree[node]
-        start = self.options.restart / loop * features
+        start = self.options.restart / loop * own_features
         step = walk / loop / (degree[node] * degree[neighbors]).sqrt()
         message = step.unsqueeze(-1) * self.diffused[neighbors]
-        length = degree[node].sqrt()
-        if self.options.inputs != "degree":
-            length = length_of(start + weight.masked_fill(is_self, 0) @ message)
-        # The inputs of the node are a sum over itself and each neighbour's two kinds of edges.
-        learned, given = self.layers[-1].learned, self.candidates.given
+        length = (start + weight.masked_fill(is_self, 0) @ message).norm().clamp(min=1e-30)
+        message, start = message @ classifier.graph / length, start @ classifier.graph / length
         discounted = self.candidates.weighted_given(
             self.layers[-1].metric, self.options.given_decay
         )
-        learned_weight, discounted_weight, given_weight = (
+        learned_weight, discounted_weight = (
             edge_weights(graph, node, neighbors, like=message)
-            for graph in (learned, discounted, given)
+            for graph in (self.layers[-1].learned, discounted)
         )
-        by_learned = self.learned_scale * learned_weight * message / length
-        own, by_given = [start / length], [discounted_weight * message / length]
-        if num_blocks(self.options.inputs) > 1:
-            own.append(unit_rows(features))
-            by_given.append(torch.zeros_like(message))
-        if num_blocks(self.options.inputs) > 2:
-            summed = given_weight * (self.candidates.features_of(neighbors) @ self.projection)
-            by_given.append(summed / length_of(summed.sum(0)))
-            own.append(by_given[-1][is_self].sum(0))
-        return attribute_scores(
+        by_learned = self.learned_scale * learned_weight * message
+        by_given = discounted_weight * message
+        own = start + classifier.own_scores(own_features.unsqueeze(0))
+        if len(classifier.blocks):
+            own = own + self.block_scores[0][node]
+        if len(classifier.blocks) > 1:
+            mean = edge_weights(self.hops.mean, node, neighbors, like=message)
+            by_given = by_given + mean * (self.block_scores[1] + self.block_scores[2])[neighbors]
+            own = own + by_given[is_self].sum(0)  # a given self-loop
+        return NodeExplanation.of(
             neighbors[~is_self],
-            torch.cat(own),
-            functional.pad(by_learned, (0, message.shape[1] * (len(own) - 1)))[~is_self],
-            torch.cat(by_given, dim=-1)[~is_self],
-            weight=self.weight,
-            bias=self.bias,
-            landmarks=self.landmarks,
+            own=own.reshape(-1),
+            learned=by_learned[~is_self],
+            given=by_given[~is_self],
+            bias=classifier.bias,
         )
 
     @torch.no_grad()
     def suggest_labels(self, num: int) -> Tensor:  # (num,), int64
         """Return the nodes to label next (active learning), the most informative first.
 
-        Sequential V-optimal design on the classifier's inputs, see
+        Sequential V-optimal design on the diffused features, see
         :func:`jlgcn.closed_form.active.select_queries`: selected labels reduce the variance of all
         predictions most, so they lie in dense regions without labels.
 
         Args:
             num: number of nodes.
 
-        Cost: num products of (N, num_inputs) with a square matrix.
+        Cost: num products of (N, n_components) with a square matrix.
         """
-        return select_queries(self.inputs(), self.train, num)
+        return select_queries(self.embedding(), self.train, num)
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)

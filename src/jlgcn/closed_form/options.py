@@ -10,8 +10,16 @@ from typing_extensions import TypeVar
 
 from jlgcn._schema import Check, real, whole, word
 
-#: Blocks of features that the classifier sees, see :class:`ClosedFormOptions`.
-Inputs = Literal["degree", "unit", "unit+own", "unit+own+neighbors"]
+#: Classifiers that are averaged, see :class:`ClosedFormOptions`.
+Parts = Literal[
+    "linear+kernel+graph",
+    "linear+graph",
+    "kernel+graph",
+    "linear+kernel",
+    "linear",
+    "kernel",
+    "graph",
+]
 Control = Literal["none", "random metric", "shuffled graph"]
 
 #: Hyperparameters that cross-validation selects where they are None.
@@ -20,8 +28,7 @@ SELECTED = (
     "learned_degree",
     "given_decay",
     "restart",
-    "inputs",
-    "kernel_gamma",
+    "metric_weight",
 )
 
 # The type of a hyperparameter that is left open: None before selection, Never after it.
@@ -33,7 +40,7 @@ _OPEN: Any = None
 class ClosedFormOptions(Generic[Open]):
     """Hyperparameters of :func:`fit_closed_form`.
 
-    Those left at None are selected by log-loss on the validation nodes, or by leave-one-out
+    Those left at None are selected by log-loss on the validation nodes, or by cross-validated
     log-loss on the training labels. The search is greedy, one hyperparameter after another, in the
     first layer, whose graph does not depend on labels; without validation nodes, a candidate
     replaces the default only if it is better by more than one standard error.
@@ -42,7 +49,7 @@ class ClosedFormOptions(Generic[Open]):
         n_layers (int ≥ 1, default 3): number of graphs, each learned with the metric of the layer
             before. 1 keeps the Euclidean metric, so only the kernel graph is learned.
         n_neighbors (int ≥ 1 or None, default None): neighbours of a row in the learned kNN graph.
-            None selects from {5, 10, 20, 40}.
+            None selects from {10, 20, 40}.
         learned_degree (float ≥ 0 or None, default None): mean weighted degree of the learned graph;
             a given edge and a self-loop have weight 1. 0 ignores the learned graph. None selects
             from {0.5, 1, 2, 4} with a given graph, and is 7 without one.
@@ -51,21 +58,18 @@ class ClosedFormOptions(Generic[Open]):
             {0, 0.25, 0.5, 1, 2, 4}.
         n_candidates (int ≥ 1, default 100): Euclidean nearest neighbours of a row among which the
             learned metric ranks.
-        metric_weight (float ≥ 0, default 0.1): γ, variance of the features under the learned
-            metric R, in units of the Euclidean distance to a near neighbour. 0 keeps the Euclidean
-            metric.
+        metric_weight (float ≥ 0 or None, default None): γ, variance of the features under the
+            learned metric R, in units of the Euclidean distance to a near neighbour. 0 keeps the
+            Euclidean metric; None selects from {0.1, 1}, of which 0.1 is the default for words and
+            1 for dense features.
         restart (float in (0, 1] or None, default None): restart probability of the personalized
-            PageRank diffusion. 1 disables diffusion; None selects from {0.01, 0.05, 0.2, 0.8}.
-        inputs (str or None, default None): feature blocks of the classifier. "degree" divides
-            diffused features by √degree, to which long walks converge; "unit" scales them to
-            length 1; "unit+own" concatenates the row's own features, for heterophilous graphs;
-            "unit+own+neighbors" also the sum over given neighbours, and needs a given graph.
-        kernel_gamma (float ≥ 0 or None, default None): γ of the classifier's Nyström RBF kernel,
-            in units of the inverse mean squared distance of labelled rows. 0 is a linear
-            classifier. None selects from {0, 0.25, 1, 4}.
-        n_components (int ≥ 1, default 1024): principal components that are diffused and classified.
-        component_power (float, default 1): exponent p of the singular values in U Sᵖ; below 1
-            whitens in part.
+            PageRank diffusion. 1 disables diffusion; None selects from {0.02, 0.05, 0.2, 0.8}.
+        parts (str, default "linear+kernel+graph"): classifiers whose scores are averaged, weighted
+            by their held-out log-losses (:func:`jlgcn.closed_form.combine.part_weights`). "linear"
+            is multinomial logistic regression on own features and, with a given graph, on means
+            over neighbours and over their neighbours; "kernel" the same on a Nyström RBF kernel of
+            own features; "graph" the same on the diffused features.
+        n_components (int ≥ 1, default 256): principal components that are diffused.
         tolerance (float in (0, 1), default 0.01): relative error of the diffusion.
         control (str, default "none"): ablation. "random metric" replaces R by a random matrix that
             gives the features the same variance; "shuffled graph" permutes the nodes of every
@@ -81,12 +85,10 @@ class ClosedFormOptions(Generic[Open]):
     learned_degree: float | Open = _OPEN
     given_decay: float | Open = _OPEN
     n_candidates: int = 100
-    metric_weight: float = 0.1
+    metric_weight: float | Open = _OPEN
     restart: float | Open = _OPEN
-    inputs: Inputs | Open = _OPEN
-    kernel_gamma: float | Open = _OPEN
-    n_components: int = 1024
-    component_power: float = 1.0
+    parts: Parts = "linear+kernel+graph"
+    n_components: int = 256
     tolerance: float = 1e-2
     control: Control = "none"
 
@@ -112,10 +114,8 @@ CHECKS: dict[str, Check] = {
     "n_candidates": _COUNT,
     "metric_weight": _AMOUNT,
     "restart": real(0, 1, above=True),
-    "inputs": word(*get_args(Inputs)),
-    "kernel_gamma": _AMOUNT,
+    "parts": word(*get_args(Parts)),
     "n_components": _COUNT,
-    "component_power": real(-100, 100),
     "tolerance": real(0, 1, above=True),
     "control": word(*get_args(Control)),
 }

@@ -1,79 +1,173 @@
-"""Selection of hyperparameters by validation or leave-one-out log-loss."""
+"""Selection of hyperparameters by held-out log-loss, and held-out predictions of the graph part."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from jlgcn.closed_form.heads import is_better
-from jlgcn.closed_form.layer import Problem
-from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-# Candidates, the default first; the others are tried in this order.
-_RESTARTS = (0.01, 0.05, 0.2, 0.8)
-_NEIGHBORS = (20, 5, 10, 40)
+from jlgcn.closed_form.layer import Diffused, Problem, Scale, unit_rows
+from jlgcn.closed_form.logistic import Logistic, coordinates, cross_entropy, solve
+from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions
+from jlgcn.ops import SparseFeatures
+
+# Candidates, the default first.
+_RESTARTS = (0.05, 0.02, 0.2, 0.8)
+_NEIGHBORS = (20, 10, 40)
 _GIVEN_DECAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 _LEARNED_DEGREES = (1.0, 0.5, 2.0, 4.0)
 _LEARNED_DEGREE_ALONE = 7.0
-_INPUTS = ("degree", "unit", "unit+own", "unit+own+neighbors")
-_KERNEL_GAMMAS = (0.0, 0.25, 1.0, 4.0)
+# Words: rare ones make distances, and few of them a metric. Dense features take a stronger one.
+_METRIC_WEIGHTS_OF_WORDS = (0.1, 1.0)
+_METRIC_WEIGHTS = (1.0, 0.1)
 
-# Graphs are compared on so many components: they rank graphs as all components do, in a fraction
-# of the time.
-_COMPONENTS_OF_GRAPHS = 256
+# Graphs are compared on so many components, at this penalty: they rank graphs as all components
+# and penalties do, in a fraction of the time.
+_COMPONENTS_OF_GRAPHS = 64
+_PENALTY = 0.1
+_TOLERANCE = 0.05  # of the diffusion, while models are compared
+
+# The metric is learned again without the labels of a split, for at least two splits and for as
+# many as keep this number of rows within bounds.
+_ROWS_OF_SPLITS = 6_000
+
+# Fewer held-out labels than these cannot tell weights of the metric apart.
+_LABELS_FOR_METRIC = 64
 
 
-def select_options(problem: Problem, options: ClosedFormOptions) -> SelectedOptions:
-    """Return the options with every None replaced by the value that held-out labels select.
+def select_graph(problem: Problem, options: ClosedFormOptions) -> SelectedOptions:
+    """Return the options with values for every None that held-out labels select.
 
-    Coordinate-wise greedy search in the first layer: hyperparameters of the graph on the first
-    principal components, then the classifier's on all of them.
+    Coordinate-wise greedy search in the first layer, whose graph does not depend on labels; every
+    graph is tried with all restart probabilities. The weight of the metric stays at its default
+    (:func:`select_metric_weight`).
     """
     is_alone = problem.candidates.given is None
-    graph_grid: dict[str, tuple[Any, ...]] = {
+    is_words = isinstance(problem.candidates.x, SparseFeatures)
+    grid: dict[str, tuple[Any, ...]] = {
         "restart": _RESTARTS,
         "n_neighbors": _NEIGHBORS,
         "given_decay": (0.0,) if is_alone else _GIVEN_DECAYS,
         "learned_degree": (_LEARNED_DEGREE_ALONE,) if is_alone else _LEARNED_DEGREES,
+        "metric_weight": _METRIC_WEIGHTS_OF_WORDS if is_words else _METRIC_WEIGHTS,
     }
-    head_grid: dict[str, tuple[Any, ...]] = {
-        "inputs": _INPUTS[:3] if is_alone else _INPUTS,
-        "kernel_gamma": _KERNEL_GAMMAS,
-    }
-    for grid in (graph_grid, head_grid):
-        for name in grid:
-            if getattr(options, name) is not None:
-                grid[name] = (getattr(options, name),)
-    defaults = {name: values[0] for name, values in (graph_grid | head_grid).items()}
-    start: SelectedOptions = ClosedFormOptions(**(asdict(options) | defaults))
-    graphs = [{name: value} for name, values in graph_grid.items() for value in values[1:]]
-    heads = [
-        {"inputs": inputs, "kernel_gamma": gamma}
-        for inputs in head_grid["inputs"]
-        for gamma in head_grid["kernel_gamma"]
-    ]
-    few = replace(
-        problem,
-        projection=problem.projection[:, :_COMPONENTS_OF_GRAPHS],
-        features=problem.features[:, :_COMPONENTS_OF_GRAPHS],
-    )
-    return _greedy(problem, _greedy(few, start, graphs), heads[1:])
-
-
-def _greedy(
-    problem: Problem, options: SelectedOptions, changes: list[dict[str, Any]]
-) -> SelectedOptions:
-    """Return the options after every change, in order, that lowers the held-out log-loss."""
-    if not changes:
-        return options
-    metric = problem.no_metric()
-    left_out = problem.y[problem.train] if problem.val is None else None
-    diffused = problem.diffuse(metric, options)
-    best = problem.classify(diffused, options).losses
+    for name in grid:
+        if getattr(options, name) is not None:
+            grid[name] = (getattr(options, name),)
+    defaults = {name: values[0] for name, values in grid.items()}
+    best: SelectedOptions = ClosedFormOptions(**(asdict(options) | defaults))
+    restarts = grid["restart"]
+    changes: list[dict[str, Any]] = [{}]
+    for name in ("n_neighbors", "given_decay", "learned_degree"):
+        changes += [{name: value} for value in grid[name][1:]]
+    counts = problem.held_out.counts(problem.y)
+    if len(changes) * len(restarts) == 1 or int(counts.sum()) < 2:
+        return best
+    losses: Tensor | None = None
+    tolerance = max(options.tolerance, _TOLERANCE)
     for change in changes:
-        tried = replace(options, **change)
-        new = diffused if "inputs" in change else problem.diffuse(metric, tried)
-        losses = problem.classify(new, tried).losses
-        if is_better(losses, best, left_out):
-            best, options, diffused = losses, tried, new
-    return options
+        tried = replace(best, **change)
+        joined = problem.join(problem.no_metric(), tried)
+        rows = problem.diffuse_rows(joined, restarts, tolerance, _COMPONENTS_OF_GRAPHS)
+        found = _losses(problem, rows)[:, counts]
+        if losses is None:
+            losses = found[0]
+        order = found.mean(-1).argsort().tolist()
+        for place in order[:1]:
+            if is_better(found[place], losses, by_mean=problem.held_out.is_validation):
+                losses, best = found[place], replace(tried, restart=restarts[place])
+    return best
+
+
+def select_metric_weight(
+    problem: Problem,
+    options: ClosedFormOptions,
+    selected: SelectedOptions,
+    first: Diffused,
+    head: Logistic,
+) -> tuple[SelectedOptions, Tensor, Tensor]:
+    """Return options, held-out logits of the graph part, (M, C), and which labels they are of.
+
+    The metric of the second layer is learned again for every split, without the labels that it
+    holds out, so these logits have never seen the label. With one layer, they are the first's.
+
+    Args:
+        problem: what all layers share.
+        options: the options as the user gave them.
+        selected: the options as :func:`select_graph` returned them.
+        first: features diffused over the first graph.
+        head: the classifier of the first layer.
+    """
+    counts = problem.held_out.counts(problem.y)
+    if selected.n_layers == 1 or int(counts.sum()) < 2:
+        return selected, head.held_out, counts
+    num_splits = min(problem.held_out.num_splits, max(2, _ROWS_OF_SPLITS // len(problem.features)))
+    counts &= problem.held_out.fold < num_splits
+    weights: tuple[float, ...] = (selected.metric_weight,)
+    if options.metric_weight is None and int(counts.sum()) >= _LABELS_FOR_METRIC:
+        is_words = isinstance(problem.candidates.x, SparseFeatures)
+        weights = _METRIC_WEIGHTS_OF_WORDS if is_words else _METRIC_WEIGHTS
+    best: tuple[SelectedOptions, Tensor, Tensor] | None = None
+    for weight in weights:
+        tried = replace(selected, metric_weight=weight)
+        logits = _second_layer(problem, tried, first, head, num_splits)
+        losses = cross_entropy(logits, problem.y)[counts]
+        if best is None or is_better(losses, best[2], by_mean=problem.held_out.is_validation):
+            best = tried, logits, losses
+    assert best is not None
+    return best[0], best[1], counts
+
+
+def is_better(new: Tensor, old: Tensor, *, by_mean: bool) -> bool:
+    """Return whether held-out log-losses, (V,), favour a candidate over the current value.
+
+    Args:
+        new: losses of the candidate.
+        old: losses of the current value.
+        by_mean: compare means, which validation labels are many enough for; else the candidate
+            must be better by more than one standard error.
+    """
+    gain = old - new
+    if by_mean:
+        return float(gain.mean()) > 0
+    return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
+
+
+def _losses(problem: Problem, rows: Tensor) -> Tensor:  # (R, M, D) to (R, M)
+    """Return held-out losses of classifiers on several inputs of the labelled nodes at once."""
+    found = [coordinates(each)[0] for each in rows]
+    rank = max(x.shape[1] for x in found)
+    x = torch.stack([functional.pad(each, (rank - each.shape[1], 0)) for each in found])
+    split = problem.held_out
+    weight = split.weight.repeat(len(rows), 1)
+    each = x.repeat_interleave(split.num_splits, 0)
+    w = solve(each, problem.y, weight, x.new_tensor(_PENALTY), problem.num_classes).double()
+    logits = x.unsqueeze(1) @ w.unflatten(0, (len(rows), split.num_splits))
+    return cross_entropy(split.pick(logits), problem.y)
+
+
+def _second_layer(
+    problem: Problem, options: SelectedOptions, first: Diffused, head: Logistic, num_splits: int
+) -> Tensor:  # (M, C)
+    """Return held-out logits of a second layer, learned for each split without its labels."""
+    inputs = unit_rows(first.features)
+    inputs = Scale.of(inputs[problem.sampled[len(problem.y) :]])(inputs)
+    found = head.held_out.clone()
+    for split in range(num_splits):
+        weight, bias = (parameter[split] for parameter in head.splits)
+        probability = (inputs @ weight + bias).softmax(-1)
+        shown = problem.held_out.weight[split]
+        metric = problem.learn_metric(probability, shown > 0, options)
+        joined = problem.join(metric, options)
+        tolerance = max(options.tolerance, _TOLERANCE)
+        rows = problem.diffuse_rows(joined, [options.restart], tolerance)[0]
+        x, _ = coordinates(rows)
+        penalty = x.new_tensor(head.penalty)
+        w = solve(x, problem.y, shown.unsqueeze(0), penalty, problem.num_classes)
+        is_held_out = problem.held_out.fold == split
+        found[is_held_out] = (x @ w[0].double())[is_held_out]
+    return found

@@ -38,19 +38,20 @@ class LearnGraph:
 
     plus the given edges, if there are any (A_0 + A*). Any layer that takes `edge_index` can follow;
     those that ignore `edge_weight`, such as `SAGEConv`, still gain from the choice of neighbours.
-    If leave-one-out predictions of the training labels are no better than chance, no metric is
+    If held-out predictions of the training labels are no better than chance, no metric is
     learned (R = 0). Only the classes of training nodes are read. Deterministic.
 
     Args:
         num_neighbors (int ≥ 1, default 20): k.
         metric_weight (float ≥ 0 or None, default None): variance of the features under R, in units
             of the Euclidean distance to a near neighbour. 0 is a Euclidean kNN graph. None is 0.1
-            for words and 1 for other features (`evaluation/studies/learn_graph.py`).
+            for words and 1 for other features, or the other of the two if held-out labels are many
+            enough and favour it.
         scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature scaling
             for the distances, see :class:`FeatureScaler`; `data.x` stays as it is.
-        options (ClosedFormOptions or None, default None): further hyperparameters. None sets 256
-            components, a linear classifier and, without given edges, a restart probability of 0.05;
-            the rest is selected by leave-one-out log-loss on the training labels.
+        options (ClosedFormOptions or None, default None): further hyperparameters. None classifies
+            the diffused features alone and, without given edges, sets a restart probability of
+            0.05; the rest is selected by cross-validated log-loss on the training labels.
 
     Shapes:
         - data: `x`, (N, in_channels); `y`, (N,), -1 for unknown classes; optional `train_mask`,
@@ -106,12 +107,12 @@ class LearnGraph:
         known[train] = y[train].long()
         graph = _given(found, x)
         scaler = FeatureScaler.fit(x, self.scaler)
-        options = self._options(scaler.kind, graph is not None)
+        options = self._options(graph is not None)
         model = fit_closed_form(scaler(x), known, graph, train=train, options=options)
         chance = math.log(int(known.max()) + 1)
         if len(model.layers) > 1 and model.layers[0].loss >= chance:
             logger.info(
-                "leave-one-out log-loss %.2f is no better than chance, %.2f: no metric is learned",
+                "held-out log-loss %.2f is no better than chance, %.2f: no metric is learned",
                 *(model.layers[0].loss, chance),
             )
             selected: Any = replace(model.options, n_layers=1)
@@ -130,15 +131,12 @@ class LearnGraph:
     def __repr__(self) -> str:
         return f"LearnGraph({self.num_neighbors})"
 
-    def _options(self, kind: Kind, has_graph: bool) -> ClosedFormOptions:
+    def _options(self, has_graph: bool) -> ClosedFormOptions:
         options = self.options
-        weight = self.metric_weight
-        if weight is None:
-            weight = 0.1 if kind == "words" else 1.0
         if options is None:
             restart = None if has_graph else 0.05
-            options = ClosedFormOptions(n_components=256, kernel_gamma=0.0, restart=restart)
-        return replace(options, n_neighbors=self.num_neighbors, metric_weight=weight)
+            options = ClosedFormOptions(parts="graph", restart=restart)
+        return replace(options, n_neighbors=self.num_neighbors, metric_weight=self.metric_weight)
 
 
 def _features(x: Any) -> Tensor | SparseFeatures:  # noqa: ANN401

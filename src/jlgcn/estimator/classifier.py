@@ -19,6 +19,7 @@ from jlgcn._saved import damaged, read_model, write_model
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.errors import OneClassWarning
+from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
@@ -31,6 +32,7 @@ from jlgcn.estimator.validation import (
     probabilities,
     read_labels,
     scaled_like_fit,
+    split_labels,
     validated,
     warn_of_equal_rows,
 )
@@ -63,13 +65,16 @@ class JLGCNClassifier(
     (:func:`jlgcn.training.fit_nodes`); held-out labels select the epoch. Both solvers have a
     Gaussian kernel under a low-rank Mahalanobis metric, added to the given graph (A_0 + A*). The
     closed form has no weight matrices W_l, no non-linearity, no graph Laplacian regularizer and no
-    joint loss: features are diffused by personalized PageRank and classified by ridge (or Nyström
-    kernel ridge) regression, and the metric is self-trained on the predicted classes.
+    joint loss: features are diffused by personalized PageRank and classified by multinomial
+    logistic regression, and the metric is self-trained on the predicted classes. Its scores are
+    averaged with those of logistic regression on own features, on means over given neighbours and
+    on a Nyström RBF kernel, weighted by held-out log-loss, so that a graph that does not help
+    counts little. :attr:`evidence_` says in a line what was found.
 
     Hyperparameters of the closed form are those of :class:`jlgcn.closed_form.ClosedFormOptions`.
-    `n_neighbors`, `learned_degree`, `given_decay`, `restart`, `inputs` and `kernel_gamma` are
-    selected by leave-one-out log-loss where they are None. The network reads `n_neighbors` (None
-    is 16) and the parameters below from `preset` on. A parameter that belongs to the other solver
+    `n_neighbors`, `learned_degree`, `given_decay`, `restart` and `metric_weight` are selected by
+    cross-validated log-loss where they are None. The network reads `n_neighbors` (None is 16) and
+    the parameters below from `preset` on. A parameter that belongs to the other solver
     has no effect.
 
     Args:
@@ -78,6 +83,11 @@ class JLGCNClassifier(
             "words" is a tf-idf for counts of words, "table" standardises columns of different
             units, "embeddings" and "none" leave features as they are. "auto" tells the first three
             apart, see :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
+        class_weight (dict, "balanced" or None, default None): weights of the labels of each class
+            in the classifiers of the closed form. "balanced" is inverse to the number of labels.
+        class_prior (dict, array or None, default None): share of each class among all rows, if it
+            is known and differs from that among the labels, as with equally many labels of unequal
+            classes. Probabilities of the closed form are shifted to it.
         device (str, default "cpu"): PyTorch device of the computation, such as "cuda:1". It needs
             float64. Inputs and results are arrays on the CPU whatever the device.
         verbose (bool, default False): log selected hyperparameters and losses; on a terminal, show
@@ -104,8 +114,10 @@ class JLGCNClassifier(
     Attributes:
         classes_: classes, (n_classes,).
         transduction_: predicted class of every row of `fit`, labelled or not, (n_samples,).
-        label_distributions_: its class probabilities, (n_samples, n_classes), not calibrated.
-        history_: leave-one-out log-loss of each layer; of the network, training loss, validation
+        label_distributions_: its class probabilities, (n_samples, n_classes); of the closed form
+            calibrated by temperature scaling on held-out labels.
+        evidence_: what held-out labels say about the graph, in a line; of the network, "".
+        history_: held-out log-loss of each layer; of the network, training loss, validation
             loss and accuracy of each epoch.
         n_iter_: number of entries of `history_`: layers, or epochs.
         best_params_: selected hyperparameters, by name; of the network, the epoch.
@@ -137,10 +149,19 @@ class JLGCNClassifier(
 
     solver: Solver = "closed_form"
     scaler: Kind = "auto"
+    class_weight: Any = None
+    class_prior: Any = None
     device: str = "cpu"
     verbose: bool = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike, graph: Any = None) -> Self:  # noqa: ANN401, N803
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        graph: Any = None,  # noqa: ANN401
+        *,
+        validation: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the features of all rows and the labels of some (transductive).
 
         Args:
@@ -149,6 +170,9 @@ class JLGCNClassifier(
                 frame. An unlabelled row has -1, NaN, None, NA or NaT; as text, "" or "-1".
             graph: known edges among the rows: an edge list (2, E), a matrix, or any other format of
                 :func:`jlgcn.as_graph`; None for none.
+            validation: labelled rows, as numbers or a mask, whose labels select hyperparameters of
+                the closed form and calibrate it, and are not learned from; None for
+                cross-validation. Worth it with hundreds of labels.
         """
         device = as_device(self.device)
         labels = read_labels(y)
@@ -171,12 +195,15 @@ class JLGCNClassifier(
         check_scaled(scaled, x)
         warn_of_equal_rows(x, scaled)
         given = as_sparse(graph, features.shape[0], x.dtype)
+        train, val = split_labels(labels.is_known, validation)
         self.model_: Any = fit_model(
             self.get_params(),
             scaled,
             torch.from_numpy(classes).to(device),
             None if given is None else given.to(device=device),
-            torch.from_numpy(np.flatnonzero(labels.is_known)).to(device),
+            torch.from_numpy(train).to(device),
+            classes=self.classes_,
+            val=None if val is None else torch.from_numpy(val).to(device),
             progress=self.verbose,
         )
         self.table_: TableNames | None = None
@@ -184,6 +211,7 @@ class JLGCNClassifier(
         if self.verbose:
             logger.info("scaled features by %r", self.scaler_)
             logger.info("selected %s; losses %s", self.best_params_, self.history_)
+            logger.info("%s", self.evidence_)
         return self
 
     def _describe(self) -> None:
@@ -191,6 +219,7 @@ class JLGCNClassifier(
         self.best_params_ = self._fitted.best_params
         self.history_ = self._fitted.history
         self.n_iter_ = len(self.history_)
+        self.evidence_ = str(getattr(self._fitted, "evidence", ""))
         self.label_distributions_ = probabilities(self._fitted.logits)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(-1)]
 
@@ -199,7 +228,7 @@ class JLGCNClassifier(
         X: ArrayLike,  # noqa: N803
         graph: Any = None,  # noqa: ANN401
     ) -> NDArray[np.floating]:
-        """Return class probabilities of new rows (inductive), not calibrated.
+        """Return class probabilities of new rows (inductive).
 
         Every new row is attached to the learned graph by itself, so its probabilities do not
         depend on the other new rows.
@@ -361,7 +390,10 @@ class JLGCNClassifier(
             raise ValueError(
                 f"{path} contains a {document['estimator']!r}; pass a folder of {cls.__name__}"
             )
-        estimator = cls(**document["parameters"] | {"device": device})
+        parameters = document["parameters"] | {"device": device}
+        for name in ("class_weight", "class_prior"):
+            parameters[name] = from_plain(parameters[name])
+        estimator = cls(**parameters)
         try:
             restore(estimator, {name: t.to(to) for name, t in tensors.items()}, document)
             estimator._describe()

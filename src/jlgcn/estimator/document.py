@@ -13,6 +13,7 @@ from jlgcn._schema import Check, flag, list_of, maybe, real, record, text, varia
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.options import CHECKS, SELECTED
 from jlgcn.closed_form.scaling import KINDS
+from jlgcn.estimator.class_weights import check_plain
 from jlgcn.estimator.closed_form_document import (
     CLOSED_FORM_FIELDS,
     closed_form_from_tensors,
@@ -65,7 +66,7 @@ def _network_fields() -> dict[str, Check]:
 
 #: Names, types and ranges of all fields of a model's document.
 SCHEMA = Schema(
-    6,
+    7,
     {
         "model": variant(
             "solver", {"closed_form": lambda: CLOSED_FORM_FIELDS, "gradient": _network_fields}
@@ -77,6 +78,7 @@ SCHEMA = Schema(
             | NETWORK_CHECKS
             | {"solver": word(*SOLVERS), "scaler": word(*KINDS)}
             | {"device": text(100), "verbose": flag}
+            | dict.fromkeys(("class_weight", "class_prior"), check_plain(_class_value))
         ),
         "classes": record(
             {

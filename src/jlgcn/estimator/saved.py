@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from jlgcn.closed_form import FeatureScaler
+from jlgcn.estimator.class_weights import to_plain
 from jlgcn.estimator.document import (
     TableNames,
     classes_from_document,
@@ -28,6 +29,8 @@ def to_document(
     tensors |= {"scaler/shift": scaler.shift, "scaler/scale": scaler.scale}
     names = getattr(estimator, "feature_names_in_", None)
     parameters = {name: plain(value) for name, value in estimator.get_params().items()}
+    for name in ("class_weight", "class_prior"):
+        parameters[name] = to_plain(parameters[name])
     document = {
         "model": model,
         "estimator": type(estimator).__name__,

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from jlgcn.closed_form import ClosedFormOptions, NodeExplanation, fit_closed_form
 from jlgcn.closed_form.options import CHECKS
+from jlgcn.estimator.class_weights import label_weights, prior_probabilities
 from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
 from jlgcn.graphs import EdgeExplanation, SparseGraph
 from jlgcn.graphs.candidates import Features
@@ -62,6 +65,8 @@ def fit_model(
     graph: SparseGraph | None,
     train: Tensor,  # (M,), int64
     *,
+    classes: NDArray[Any],
+    val: Tensor | None = None,  # (V,), int64
     progress: bool = False,
 ) -> FittedModel:
     """Fit to scaled features by the solver and the parameters of an estimator.
@@ -72,16 +77,34 @@ def fit_model(
         y: classes; only those of `train` are read.
         graph: the given graph, or None.
         train: labelled rows.
+        classes: names of the classes, to which weights and priors of the parameters refer.
+        val: labelled rows that select instead of being learned from; None for cross-validation.
         progress: show a progress bar of the gradient solver.
     """
     match parameters["solver"]:
         case "closed_form":
             options: Any = ClosedFormOptions(**_values(parameters, ClosedFormOptions))
-            return fit_closed_form(x, y, graph, train=train, options=options)
+            weight = label_weights(parameters["class_weight"], classes, y[train].cpu().numpy())
+            prior = prior_probabilities(parameters["class_prior"], classes)
+            return fit_closed_form(
+                x,
+                y,
+                graph,
+                train=train,
+                val=val,
+                weight=None if weight is None else torch.from_numpy(weight).to(train.device),
+                class_prior=None if prior is None else torch.from_numpy(prior).to(train.device),
+                options=options,
+            )
         case "gradient":
             # Here, since the closed form needs no network.
             from jlgcn.estimator.network_fit import NUM_NEIGHBORS, fit_network
 
+            if val is not None:
+                raise ValueError(
+                    'validation is of the closed form; solver="gradient" draws its validation '
+                    "labels itself, see validation_fraction"
+                )
             k = parameters["n_neighbors"]
             k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")
             return fit_network(

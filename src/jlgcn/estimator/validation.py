@@ -309,6 +309,41 @@ def warn_of_equal_rows(x: Tensor | SparseFeatures, scaled: Tensor | SparseFeatur
             )
 
 
+def split_labels(
+    is_known: NDArray[np.bool_],
+    validation: ArrayLike | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return the labelled rows to learn from, and those to validate on.
+
+    Args:
+        is_known: which rows have a label, (N,).
+        validation: numbers of labelled rows, or a mask, (N,); None for no validation rows.
+    """
+    if validation is None:
+        return np.flatnonzero(is_known), None
+    found = np.asarray(validation)
+    if found.dtype == bool:
+        if found.shape != is_known.shape:
+            raise ValueError(
+                f"validation is a mask of {len(found)} rows, but X has {len(is_known)} rows"
+            )
+        found = np.flatnonzero(found)
+    is_val = np.zeros(len(is_known), dtype=bool)
+    try:
+        is_val[found] = True
+    except IndexError:
+        raise ValueError(
+            f"validation must be numbers of rows from 0 to {len(is_known) - 1}, or a mask, but it "
+            f"is {validation!r:.80}"
+        ) from None
+    unlabelled = np.flatnonzero(is_val & ~is_known)
+    if len(unlabelled):
+        raise ValueError(f"row {unlabelled[0]} of validation has no label; leave it out")
+    if not is_val.any() or not (is_known & ~is_val).any():
+        raise ValueError("validation must leave labels to learn from, and name at least one row")
+    return np.flatnonzero(is_known & ~is_val), np.flatnonzero(is_val)
+
+
 def probabilities(logits: Tensor) -> NDArray[np.floating]:  # (N, num_classes)
     """Return class probabilities by softmax; raise if one is not finite."""
     found = logits.softmax(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from jlgcn.graphs.sparse import SparseGraph
 from jlgcn.ops import SparseFeatures, nearest_neighbors
 from jlgcn.ops.csr import Pattern, symmetric_pattern
+from jlgcn.ops.knn import NeighborIndex
 from jlgcn.ops.sparse_matrix import pair_distances
 
 Features = Tensor | SparseFeatures
@@ -62,7 +64,8 @@ class Candidates:
     @classmethod
     def find(cls, x: Features, num_candidates: int, given: SparseGraph | None) -> Candidates:
         """Search the nearest neighbours of every node."""
-        index, distance = _nearest(x, x, num_candidates, is_same=True)
+        index = nearest_neighbors(x, num_candidates)
+        distance = _distances(x, x, index)
         near = distance.topk(min(UNIT_NEIGHBORS, index.shape[1]), largest=False).values
         near = near[near.isfinite()]
         unit = float(near.median()) if near.numel() else 0.0
@@ -133,20 +136,36 @@ class Candidates:
         given_decay: float = 0.0,
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
         """Return new node, fitted node and weight of every edge that attaches new nodes."""
-        index, distance = _nearest(x, self.x, self.index.shape[1], is_same=False)
-        new, old = x @ metric, self.x @ metric
-        added = pair_distances(new, _row_numbers(index), index.flatten().clamp(min=0), old)
-        distance = distance / self.unit + added.view(index.shape)
+        index = self._search.search(min(self.index.shape[1], len(self.index)), x)
+        near = index.flatten().clamp(min=0)
+        distance = _distances(x, self.x, index) / self.unit
+        new = x @ metric
+        if bool(metric.any()):
+            added = pair_distances(new, _row_numbers(index), *self._projected(near, metric))
+            distance = distance + added.view(index.shape)
         row, col, weight = _top_k(index, distance, num_neighbors)
         weight = scale * weight
         if edges is not None:
             (first, second), given = edges
             known = pair_distances(x, first, second, self.x) / self.unit
-            known = known + pair_distances(new, first, second, old)
+            known = known + pair_distances(new, first, *self._projected(second, metric))
             row, col = torch.cat([row, first]), torch.cat([col, second])
             given = given.to(weight.dtype) * (-given_decay * known).exp()
             weight = torch.cat([weight, given])
         return row, col, weight
+
+    @cached_property
+    def _search(self) -> NeighborIndex:
+        return NeighborIndex(self.x)
+
+    def _projected(self, nodes: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
+        """Return places of nodes in a matrix of projected features, and that matrix.
+
+        Of few nodes it holds their rows alone, of many the rows of all.
+        """
+        if len(nodes) >= len(self.index):
+            return nodes, self.x @ metric
+        return torch.arange(len(nodes), device=nodes.device), self.features_of(nodes) @ metric
 
     def weighted_given(self, metric: Tensor, decay: float) -> SparseGraph | None:
         """Return the given graph with weights discounted by learned distance, or None."""
@@ -164,6 +183,8 @@ class Candidates:
 
     def _learned_distance(self, z: Tensor) -> Tensor:
         """Return squared distances of the candidates under a metric, in chunks of rows."""
+        if not bool(z.any()):  # R = 0
+            return self.distance
         size = max(1, _CHUNK_ENTRIES // max(1, self.index.shape[1] * z.shape[1]))
         parts = [
             distance + (rows.unsqueeze(1) - z[index]).square().sum(-1)
@@ -183,16 +204,13 @@ class Candidates:
         return weight * (-decay * (self.given_distance + added)).exp()
 
 
-def _nearest(
-    x: Features, among: Features, num_candidates: int, *, is_same: bool
-) -> tuple[Tensor, Tensor]:  # (N, num_candidates), int64; (N, num_candidates)
-    """Return nearest rows of `among` and squared distances; -1 and inf where there are fewer."""
-    index = nearest_neighbors(among, num_candidates, queries=None if is_same else x)
+def _distances(x: Features, among: Features, index: Tensor) -> Tensor:  # (N, K)
+    """Return squared distances of rows to their neighbours, inf where there is none (-1)."""
     distance = pair_distances(x, _row_numbers(index), index.flatten().clamp(min=0), among)
     distance = distance.view(index.shape).masked_fill(index < 0, torch.inf)
     if isinstance(x, SparseFeatures):  # a row of zeros has no neighbours
         distance = distance.masked_fill((x.crow.diff() == 0).unsqueeze(-1), torch.inf)
-    return index, distance
+    return distance
 
 
 def _top_k(index: Tensor, distance: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from jlgcn.closed_form import ClosedFormModel
-from jlgcn.closed_form.heads import leave_one_out
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison, compare
 from jlgcn.estimator.solvers import fit_model
@@ -77,9 +76,10 @@ class HeldOut:
             )
         if self.num_folds == 0:
             return (
-                f"Leave-one-out: each of the {number:,} labels was predicted from all others by "
-                "the last layer's regression. The graph, the metric and the hyperparameters were "
-                "learned with that label, so the scores are slightly optimistic."
+                f"Cross-validation within the fit: each of {number:,} labels was predicted by "
+                "classifiers, a metric and a graph that were learned without it. Hyperparameters, "
+                "the weights of the classifiers and the temperature were selected with it, so the "
+                "scores are slightly optimistic."
             )
         least, most = number // self.num_folds, math.ceil(number / self.num_folds)
         size = f"{most:,}" if least == most else f"{least:,} or {most:,}"
@@ -123,21 +123,20 @@ def held_out(
     """Predict every label of a fitted model from the others, by cross-validation.
 
     Stratified k-fold: each fold's labels are held out of a complete fit, graph, metric and selected
-    hyperparameters included. Leave-one-out: each label is held out of the last layer's regression
-    only, so graph and metric have seen it. A network has no such shortcut: without folds, its
-    validation labels count, which selected the epoch.
+    hyperparameters included. Without folds, the held-out predictions of the fit itself count: of
+    the closed form, those of its own cross-validation, which selected hyperparameters; of a
+    network, its validation labels, which selected the epoch.
 
     Args:
         model: a fitted estimator.
-        folds (int ≥ 2, 0 or None, default None): number of folds; 0 for leave-one-out, or for the
-            validation labels of a network. None is 5, and 0 above 20,000 rows.
+        folds (int ≥ 2, 0 or None, default None): number of folds; 0 for the held-out predictions
+            of the fit itself. None is 5, and 0 above 20,000 rows.
         progress (bool, default False): show a progress bar.
 
     Returns:
         The predictions; None if there is one label only, or no validation label without folds.
 
-    Cost: a fit for each fold, with all epochs of a network; leave-one-out one eigendecomposition
-    of n_components.
+    Cost: a fit for each fold, with all epochs of a network; nothing without folds.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -148,8 +147,8 @@ def held_out(
     y = torch.from_numpy(label_codes(model)).to(model.model_.logits.device)
     if folds is not None and (folds < 0 or folds == 1):
         raise ValueError(
-            "folds must be 2 or more, or 0 for leave-one-out (of a network, its validation "
-            f"labels), but it is {folds}"
+            "folds must be 2 or more, or 0 for the held-out predictions of the fit itself, but it "
+            f"is {folds}"
         )
     fitted, train = model.model_, model.model_.train
     if len(train) < 2:
@@ -178,6 +177,7 @@ def held_out(
                 y,
                 fitted.given,
                 train[is_shown.to(train.device)],
+                classes=model.classes_,
                 progress=progress,
             )
         found = again.logits[train[hidden.to(train.device)]].double().softmax(-1).cpu()
@@ -189,9 +189,12 @@ def _within_one_fit(model: JLGCNClassifier, y: torch.Tensor) -> HeldOut | None:
     """Predict labels that the fit itself held out."""
     fitted = model.model_
     if isinstance(fitted, ClosedFormModel):
-        logits = leave_one_out(fitted.inputs(), y, fitted.train, len(model.classes_))
-        labels = fitted.labels.cpu().numpy()
-        return HeldOut(labels, logits.softmax(-1).cpu().numpy(), 0)
+        evidence = fitted.evidence
+        rows = evidence.is_held_out.cpu()
+        if not bool(rows.any()):
+            return None
+        probability = evidence.held_out.cpu()[rows].double().softmax(-1).numpy()
+        return HeldOut(fitted.labels.cpu()[rows].numpy(), probability, 0)
     found = fitted.validation[~torch.isin(fitted.validation, fitted.learned_from)]
     if not len(found):
         return None

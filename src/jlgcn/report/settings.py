@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jlgcn.closed_form import ClosedFormModel
+from jlgcn.closed_form.classifier import Evidence
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.graphs import SparseGraph
 from jlgcn.nn import DecoupledJLGCN
@@ -14,13 +15,6 @@ from jlgcn.nn import DecoupledJLGCN
 Fact: TypeAlias = tuple[str, str, str]  # what, how much, and a note below it
 
 _POINTS = 200  # of a curve
-_KERNEL = {False: "ridge, linear", True: "ridge, Nyström RBF kernel"}
-_INPUTS = {
-    "degree": "diffused features",
-    "unit": "diffused features, unit norm",
-    "unit+own": "diffused and own features, unit norm",
-    "unit+own+neighbors": "diffused, own and neighbours' features, unit norm",
-}
 _SCALED = {
     "words": "tf-idf (words)",
     "table": "standardised (table)",
@@ -57,14 +51,20 @@ def _of_closed_form(model: JLGCNClassifier) -> list[Fact]:
         ("solver", "closed form", "linear algebra"),
         ("n_neighbors", f"{chosen.n_neighbors}", _origin(model.n_neighbors)),
         ("restart probability", f"{chosen.restart:g}", _origin(model.restart)),
-        ("classifier", _KERNEL[chosen.kernel_gamma > 0], _origin(model.kernel_gamma)),
-        ("inputs", _INPUTS[chosen.inputs], _origin(model.inputs)),
+        ("weight of the metric", f"{chosen.metric_weight:g}", _origin(model.metric_weight)),
+        ("average of", *_shares(fitted.evidence)),
     ]
     if fitted.given is not None:  # both have no effect without given edges
         degree, decay = f"{chosen.learned_degree:g}", f"{chosen.given_decay:g}"
         facts.append(("learned_degree", degree, _origin(model.learned_degree)))
         facts.append(("given_decay", decay, _origin(model.given_decay)))
     return facts
+
+
+def _shares(evidence: Evidence) -> tuple[str, str]:
+    """Return the averaged classifiers with their weights, and what the graph is worth."""
+    shares = ", ".join(f"{name} {weight:.0%}" for name, weight in evidence.weights.items())
+    return shares, str(evidence)
 
 
 def _of_network(model: JLGCNClassifier) -> list[Fact]:

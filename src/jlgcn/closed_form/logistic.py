@@ -1,0 +1,250 @@
+"""Multinomial logistic regression of few labelled rows, all splits and penalties at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from jlgcn.closed_form.held_out import HeldOut
+
+#: Ridge penalties, for rows of mean squared norm 1.
+PENALTIES = (1.0, 0.2, 0.04, 0.008, 0.0016)
+
+# The bias is hardly penalised: only so much that a class without any label has a finite one.
+_BIAS_PENALTY = 1e-4
+
+_MAX_STEPS = 200
+_NUM_PAIRS = 6  # that L-BFGS remembers
+# Steps end when the loss can fall by no more than this share of it: coarse for fits that are only
+# compared, fine for the final one, which starts at the mean of these.
+_COARSE = 1e-3
+_FINE = 1e-6
+
+_SMALLEST = 1e-30
+
+# Eigenvalues below this share of the largest are rounding errors.
+_MIN_EIGENVALUE = 1e-9
+
+
+class Logistic(NamedTuple):
+    """A fitted classifier and its predictions of held-out labels.
+
+    Attributes:
+        weight: (D, C).
+        bias: (C,).
+        held_out: logits of every label in the fit that held it out, (M, C), float64.
+        splits: weights and biases of the splits' fits, (S, D, C) and (S, C).
+        penalty: the selected penalty.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    held_out: Tensor
+    splits: tuple[Tensor, Tensor]
+    penalty: float
+
+
+def fit_logistic(
+    rows: Tensor,  # (M, D)
+    y: Tensor,  # (M,), int64
+    held_out: HeldOut,
+    num_classes: int,
+    penalties: tuple[float, ...] = PENALTIES,
+) -> Logistic:
+    r"""Fit a multinomial logistic regression; held-out log-loss selects the penalty.
+
+    .. math:: \min_{W, b} \sum_i w_i \, \ell(y_i, x_i W + b) + \frac{\lambda}{2} \|W\|^2
+
+    The fits run in coordinates of the M rows, which span all that can be learned of D features.
+
+    Args:
+        rows: labelled rows, centred and of mean squared norm about 1.
+        y: their classes.
+        held_out: splits, and weights of the labels.
+        num_classes: number of classes C.
+        penalties: candidates for λ.
+
+    Cost: an eigendecomposition of min(M, D) columns in float64; then, for each penalty, about 20
+    steps of 4·S·M·min(M, D)·C FLOP for S splits, in float32.
+    """
+    x, basis = coordinates(rows)
+    num_splits, num_penalties = held_out.num_splits, len(penalties)
+    weight = held_out.weight.repeat_interleave(num_penalties, 0)
+    penalty = x.new_tensor(penalties).repeat(num_splits)
+    w = solve(x, y, weight, penalty, num_classes).double()
+    w = w.unflatten(0, (num_splits, num_penalties))
+    logits = held_out.pick((x @ w).transpose(0, 1))  # (L, M, C)
+    counts = held_out.counts(y)
+    best = num_penalties // 2
+    if bool(counts.any()):
+        best = int(cross_entropy(logits, y)[:, counts].mean(-1).argmin())
+    splits = w[:, best]
+    final = _final(x, y, held_out, penalties[best], num_classes, splits.mean(0, keepdim=True))
+    mean = rows.double().mean(0)
+    weight, bias = _in_features(final, basis, mean, rows.dtype)
+    split_parameters = _in_features(splits, basis, mean, rows.dtype)
+    return Logistic(weight[0], bias[0], logits[best], split_parameters, penalties[best])
+
+
+def refit_logistic(
+    rows: Tensor,  # (M, D)
+    y: Tensor,  # (M,), int64
+    held_out: HeldOut,
+    num_classes: int,
+    penalty: float,
+) -> tuple[Tensor, Tensor]:  # (D, C), (C,)
+    """Return weight and bias of the final fit of :func:`fit_logistic` alone."""
+    x, basis = coordinates(rows)
+    final = _final(x, y, held_out, penalty, num_classes)
+    weight, bias = _in_features(final, basis, rows.double().mean(0), rows.dtype)
+    return weight[0], bias[0]
+
+
+def _final(
+    x: Tensor,
+    y: Tensor,
+    held_out: HeldOut,
+    penalty: float,
+    num_classes: int,
+    start: Tensor | None = None,
+) -> Tensor:  # (1, K + 1, C)
+    weight = held_out.final.unsqueeze(0)
+    return solve(x, y, weight, x.new_tensor(penalty), num_classes, start, is_final=True)
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (..., M)
+    """Return log-losses of logits, (..., M, C), whose leading dimensions are alternatives."""
+    index = y.view(*[1] * (logits.dim() - 2), -1, 1).expand(*logits.shape[:-1], 1)
+    return -logits.log_softmax(-1).gather(-1, index).squeeze(-1)
+
+
+def coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:  # (M, K + 1), (D, K), float64
+    """Return orthogonal coordinates of rows, (M, D), behind which stands a column of ones.
+
+    Rows are centred and rotated to the eigenvectors of XᵀX, which are found by the smaller of XᵀX
+    and XXᵀ, so that XᵀX is diagonal for the coordinates and the ones.
+    """
+    x = rows.double()
+    x = x - x.mean(0)
+    is_wide = x.shape[0] < x.shape[1]
+    values, vectors = torch.linalg.eigh(x @ x.mT if is_wide else x.mT @ x)
+    is_kept = values > _MIN_EIGENVALUE * values[-1].clamp(min=1e-30)
+    values, vectors = values[is_kept], vectors[:, is_kept]
+    basis = x.mT @ (vectors * values.rsqrt()) if is_wide else vectors
+    return functional.pad(x @ basis, (0, 1), value=1.0), basis
+
+
+def solve(
+    x: Tensor,  # (M, K + 1) or (B, M, K + 1)
+    y: Tensor,  # (M,), int64
+    weight: Tensor,  # (B, M)
+    penalty: Tensor,  # (B,) or ()
+    num_classes: int,
+    start: Tensor | None = None,  # (B, K + 1, C)
+    *,
+    is_final: bool = False,
+) -> Tensor:  # (B, K + 1, C)
+    """Return weights of B fits on :func:`coordinates`, the biases last.
+
+    L-BFGS, all fits at once (`Liu & Nocedal, 1989 <https://doi.org/10.1007/BF01589116>`_). Half of
+    XᵀX bounds the Hessian (`Böhning, 1992 <https://doi.org/10.1007/BF00048682>`_) and is diagonal
+    in these coordinates, so it preconditions at no cost. Final fits are solved finely, in float64;
+    those that are only compared coarsely, in float32.
+    """
+    x, tolerance = (x.double(), _FINE) if is_final else (x.float(), _COARSE)
+    if start is None:
+        start = x.new_zeros(len(weight), x.shape[-1], num_classes)
+    start = start.to(x)
+    shrinkage = penalty.to(x).expand(len(weight)).view(-1, 1, 1).repeat(1, x.shape[-1], 1)
+    shrinkage[:, -1] = _BIAS_PENALTY  # (B, K + 1, 1)
+    weight = weight.to(x).unsqueeze(-1)
+    step = 1 / (0.5 * weight.amax() * x.square().sum(-2).unsqueeze(-1) + shrinkage)
+    target = functional.one_hot(y, num_classes).to(x)
+    fit = _Fits(x, target, weight, shrinkage)
+    found, active = start.clone(), torch.arange(len(weight), device=x.device)
+    w = start
+    loss, gradient = fit.evaluate(w)
+    pairs: list[_Pair] = []
+    for _ in range(_MAX_STEPS):
+        change = _direction(gradient, step, pairs)
+        # Half of gᵀH⁻¹g, the Newton decrement, estimates how far the loss can still fall.
+        is_open = _dot(gradient, change).flatten() > 2 * tolerance * loss
+        if 2 * int(is_open.sum()) <= len(w):  # go on with those that have not converged
+            found[active] = w
+            if not bool(is_open.any()):
+                return found
+            w, loss, gradient, step, change, active = (
+                each[is_open] for each in (w, loss, gradient, step, change, active)
+            )
+            fit = fit.some(is_open)
+            pairs = [_Pair(*(each[is_open] for each in pair)) for pair in pairs]
+        new = w - change
+        new_loss, new_gradient = fit.evaluate(new)
+        if bool((is_worse := new_loss > loss).any()):
+            # A step along the scaled gradient never overshoots, as the curvature is a bound.
+            new = torch.where(is_worse.view(-1, 1, 1), w - step * gradient, new)
+            new_loss, new_gradient = fit.evaluate(new)
+        moved, turned = new - w, new_gradient - gradient
+        pairs = [*pairs[1 - _NUM_PAIRS :], _Pair(moved, turned, _dot(moved, turned))]
+        w, loss, gradient = new, new_loss, new_gradient
+    found[active] = w
+    return found
+
+
+class _Pair(NamedTuple):
+    """A step of L-BFGS: change of weights, change of gradients, their product."""
+
+    moved: Tensor
+    turned: Tensor
+    product: Tensor
+
+
+class _Fits(NamedTuple):
+    """Penalised log-losses of several fits on the same rows."""
+
+    x: Tensor  # (M, K + 1) or (B, M, K + 1)
+    target: Tensor  # (M, C)
+    weight: Tensor  # (B, M, 1)
+    shrinkage: Tensor  # (B, K + 1, 1)
+
+    def some(self, chosen: Tensor) -> _Fits:
+        """Return some of the fits, by a mask, (B,)."""
+        x = self.x if self.x.dim() == 2 else self.x[chosen]
+        return _Fits(x, self.target, self.weight[chosen], self.shrinkage[chosen])
+
+    def evaluate(self, w: Tensor) -> tuple[Tensor, Tensor]:  # (B,), (B, K + 1, C)
+        """Return losses and gradients."""
+        log_probability = (self.x @ w).log_softmax(-1)
+        loss = -(self.weight * (log_probability * self.target)).sum((-2, -1))
+        loss = loss + 0.5 * (self.shrinkage * w.square()).sum((-2, -1))
+        error = log_probability.exp_().sub_(self.target).mul_(self.weight)
+        return loss, (self.x.mT @ error).addcmul_(self.shrinkage, w)
+
+
+def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  # (B, K + 1, C)
+    """Return the inverse Hessian times the gradient, by the two-loop recursion of L-BFGS."""
+    found = gradient.clone()
+    shares = []
+    for moved, turned, product in reversed(pairs):
+        share = _dot(moved, found) / product.clamp(min=_SMALLEST)
+        shares.append(share)
+        found.addcmul_(turned, share, value=-1)
+    found *= step
+    for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
+        found.addcmul_(moved, share - _dot(turned, found) / product.clamp(min=_SMALLEST))
+    return found
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:  # (B, 1, 1)
+    return a.flatten(1).unsqueeze(1) @ b.flatten(1).unsqueeze(2)
+
+
+def _in_features(
+    w: Tensor, basis: Tensor, mean: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:  # (S, D, C), (S, C)
+    """Return weights and biases of features instead of centred coordinates, (S, K + 1, C)."""
+    weight = basis @ w[:, :-1]
+    return weight.to(dtype), (w[:, -1] - mean @ weight).to(dtype)
