@@ -196,10 +196,12 @@ def test_classifiers_count_less_by_every_standard_error_they_are_behind() -> Non
 def test_the_temperature_corrects_confidence() -> None:
     y = torch.arange(2).repeat(200)
     logits = functional.one_hot(torch.where(torch.arange(400) < 300, y, 1 - y), 2).double()
-    sharp = inverse_temperature(8 * logits, y)  # three of four are right: log 3 = 1.1
-    assert 8 * sharp == pytest.approx(2.0)  # as far as a factor of 1/4 goes
+    # Three of four are right: log 3 = 1.1.
+    assert 8 * inverse_temperature(8 * logits, y) == pytest.approx(1.1, abs=0.06)
     assert inverse_temperature(logits, y) == pytest.approx(1.1, abs=0.06)
-    assert inverse_temperature(logits[:1], y[:1]) == 1.0
+    # Ten labels that are all right do not prove that the next one is.
+    assert 8 * inverse_temperature(8 * logits[:10], y[:10]) == pytest.approx(2.6, abs=0.3)
+    assert inverse_temperature(logits[:1], y[:1]) == 0.5
 
 
 def test_one_label_a_class_is_enough_for_clusters() -> None:

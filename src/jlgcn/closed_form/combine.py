@@ -8,8 +8,13 @@ from torch import Tensor
 
 from jlgcn.closed_form.logistic import cross_entropy
 
-# Inverse temperatures between 1/4 and 4 are compared; leaving 1 must pay by more than rounding.
-_INVERSE_TEMPERATURES = tuple(2 ** (step / 8) for step in range(-16, 17))
+# Inverse temperatures between 1/16 and 4 are compared.
+_INVERSE_TEMPERATURES = tuple(2 ** (step / 8) for step in range(-32, 17))
+
+# What is believed before any label is seen: held-out scores of few labels are twice too large, give
+# or take a factor of e, and so many more labels show every class alike.
+_PRIOR_FACTOR = 0.5
+_UNIFORM_LABELS = 2
 
 
 def part_weights(losses: Tensor) -> Tensor:  # (P,), float64
@@ -34,20 +39,28 @@ def part_weights(losses: Tensor) -> Tensor:  # (P,), float64
 
 
 def inverse_temperature(logits: Tensor, y: Tensor) -> float:
-    """Return the factor of logits that minimises the log-loss of held-out labels, from 1/4 to 4.
+    r"""Return the factor of logits that fits held-out labels, from 1/16 to 4.
 
-    Temperature scaling (`Guo et al., 2017 <https://arxiv.org/abs/1706.04599>`_), with a normal
-    prior of standard deviation 1/2 on the logarithm, since a few labels do not determine it.
+    .. math:: \min_\beta \; \sum_i \ell(y_i, \beta z_i)
+        + \frac{2}{M} \sum_i \frac{1}{C} \sum_c \ell(c, \beta z_i)
+        + \frac12 \left(\log \frac{\beta}{1/2}\right)^2
+
+    Temperature scaling (`Guo et al., 2017 <https://arxiv.org/abs/1706.04599>`_) with a prior, since a
+    few labels do not determine it: 2 labels' worth of label smoothing, and a log-normal around 1/2.
+    Many labels outweigh both.
 
     Args:
         logits: held-out logits, (M, C).
         y: classes, (M,).
     """
     if len(y) < 2:
-        return 1.0
+        return _PRIOR_FACTOR
     factor = logits.new_tensor(_INVERSE_TEMPERATURES)
-    losses = cross_entropy(factor.view(-1, 1, 1) * logits, y).sum(-1)
-    return float(factor[(losses + 2 * factor.log().square()).argmin()])
+    scaled = factor.view(-1, 1, 1) * logits
+    uniform = -scaled.log_softmax(-1).mean((-2, -1))
+    prior = 0.5 * (factor / _PRIOR_FACTOR).log().square()
+    loss = cross_entropy(scaled, y).sum(-1) + _UNIFORM_LABELS * uniform + prior
+    return float(factor[loss.argmin()])
 
 
 def gain(losses: Tensor, base: Tensor) -> tuple[float, float]:

@@ -24,6 +24,8 @@ _COARSE = 1e-3
 _FINE = 1e-6
 
 _SMALLEST = 1e-30
+# A pair of steps counts if the cosine between its two changes is at least this.
+_MIN_CURVATURE = 1e-5
 
 # Eigenvalues below this share of the largest are rounding errors.
 _MIN_EIGENVALUE = 1e-9
@@ -183,23 +185,34 @@ def solve(
             pairs = [_Pair(*(each[is_open] for each in pair)) for pair in pairs]
         new = w - change
         new_loss, new_gradient = fit.evaluate(new)
-        if bool((is_worse := new_loss > loss).any()):
+        if bool((is_worse := ~(new_loss <= loss)).any()):  # or NaN
             # A step along the scaled gradient never overshoots, as the curvature is a bound.
             new = torch.where(is_worse.view(-1, 1, 1), w - step * gradient, new)
             new_loss, new_gradient = fit.evaluate(new)
         moved, turned = new - w, new_gradient - gradient
-        pairs = [*pairs[1 - _NUM_PAIRS :], _Pair(moved, turned, _dot(moved, turned))]
+        pairs = [*pairs[1 - _NUM_PAIRS :], _Pair.of(moved, turned)]
         w, loss, gradient = new, new_loss, new_gradient
     found[active] = w
     return found
 
 
 class _Pair(NamedTuple):
-    """A step of L-BFGS: change of weights, change of gradients, their product."""
+    """A step of L-BFGS: change of weights, change of gradients, the inverse of their product.
+
+    The inverse is 0, which leaves the pair out, where a fit stood still or rounding hides the
+    curvature. It is positive otherwise, since the loss is convex.
+    """
 
     moved: Tensor
     turned: Tensor
-    product: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def of(cls, moved: Tensor, turned: Tensor) -> _Pair:
+        product = _dot(moved, turned)
+        smallest = _MIN_CURVATURE * (_dot(moved, moved) * _dot(turned, turned)).sqrt()
+        is_curved = (product > smallest) & (product > _SMALLEST)
+        return cls(moved, turned, torch.where(is_curved, product, torch.inf).reciprocal())
 
 
 class _Fits(NamedTuple):
@@ -228,13 +241,13 @@ def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  #
     """Return the inverse Hessian times the gradient, by the two-loop recursion of L-BFGS."""
     found = gradient.clone()
     shares = []
-    for moved, turned, product in reversed(pairs):
-        share = _dot(moved, found) / product.clamp(min=_SMALLEST)
+    for moved, turned, inverse in reversed(pairs):
+        share = _dot(moved, found) * inverse
         shares.append(share)
         found.addcmul_(turned, share, value=-1)
     found *= step
-    for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
-        found.addcmul_(moved, share - _dot(turned, found) / product.clamp(min=_SMALLEST))
+    for (moved, turned, inverse), share in zip(pairs, reversed(shares), strict=True):
+        found.addcmul_(moved, share - _dot(turned, found) * inverse)
     return found
 
 
