@@ -90,5 +90,45 @@ def report(
         print_rows(rows, form)
 
 
+@app.command()
+def suite(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data. Default: $JLGCN_DATA.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the lines.")] = Path("results/suite"),
+    data_set: Annotated[
+        list[str] | None, typer.Option(help="Data set; repeatable. Default: all.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method; repeatable. Default: all.")
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=1, help="Draws of labels. Default: 10, and 5 above 2,000 rows."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the tables, fit nothing.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the gains to a PNG file.")] = None,
+) -> None:
+    """Compare the estimator with simple rivals on development data, with few labels.
+
+    One line a fit is appended to a file for each data set; what is there is not
+    run again.
+
+    Example: python -m evaluation suite --data-set digits --method jlgcn
+    """
+    from evaluation.suite.run import run
+    from evaluation.suite.tables import draw_gains, suite_lines, suite_tables
+    from jlgcn.io.files import data_root
+
+    if not show and picture is None:
+        for line in run(data_root(data), out, data_set or [], method or [], draws):
+            names = ("data", "labels", "draw", "method", "accuracy", "cpu_seconds")
+            typer.echo("  ".join(str(line[name]) for name in names))
+    for name, found in suite_tables(out).items() if show else ():
+        typer.echo(f"\n{name}\n{found}")
+    if picture is not None:
+        typer.echo(f"written: {draw_gains(suite_lines(out), picture)}")
+
+
 if __name__ == "__main__":
     app()
