@@ -45,7 +45,7 @@ def inverse_temperature(logits: Tensor, y: Tensor) -> float:
         + \frac{2}{M} \sum_i \frac{1}{C} \sum_c \ell(c, \beta z_i)
         + \frac12 \left(\log \frac{\beta}{1/2}\right)^2
 
-    Temperature scaling (`Guo et al., 2017 <https://arxiv.org/abs/1706.04599>`_) with a prior, since a
+    Temperature scaling (`Guo et al., 2017 <https://arxiv.org/abs/1706.04599>`_) with a prior, since
     few labels do not determine it: 2 labels' worth of label smoothing, and a log-normal around 1/2.
     Many labels outweigh both.
 

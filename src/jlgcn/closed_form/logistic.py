@@ -159,25 +159,26 @@ def solve(
     x, tolerance = (x.double(), _FINE) if is_final else (x.float(), _COARSE)
     if start is None:
         start = x.new_zeros(len(weight), x.shape[-1], num_classes)
-    start = start.to(x)
-    shrinkage = penalty.to(x).expand(len(weight)).view(-1, 1, 1).repeat(1, x.shape[-1], 1)
-    shrinkage[:, -1] = _BIAS_PENALTY  # (B, K + 1, 1)
+    shape = start.shape
+    shrinkage = penalty.to(x).expand(len(weight)).unsqueeze(-1).repeat(1, x.shape[-1])
+    shrinkage[:, -1] = _BIAS_PENALTY
     weight = weight.to(x).unsqueeze(-1)
-    step = 1 / (0.5 * weight.amax() * x.square().sum(-2).unsqueeze(-1) + shrinkage)
+    step = 1 / (0.5 * weight.amax() * x.square().sum(-2) + shrinkage)
+    shrinkage, step = (each.repeat_interleave(num_classes, -1) for each in (shrinkage, step))
     target = functional.one_hot(y, num_classes).to(x)
     fit = _Fits(x, target, weight, shrinkage)
-    found, active = start.clone(), torch.arange(len(weight), device=x.device)
-    w = start
+    w = start.to(x).flatten(1)  # (B, P), as all that follows
+    found, active = w.clone(), torch.arange(len(weight), device=x.device)
     loss, gradient = fit.evaluate(w)
     pairs: list[_Pair] = []
     for _ in range(_MAX_STEPS):
         change = _direction(gradient, step, pairs)
         # Half of gᵀH⁻¹g, the Newton decrement, estimates how far the loss can still fall.
-        is_open = _dot(gradient, change).flatten() > 2 * tolerance * loss
+        is_open = (_dot(gradient, change) > 2 * tolerance * loss).flatten()
         if 2 * int(is_open.sum()) <= len(w):  # go on with those that have not converged
             found[active] = w
             if not bool(is_open.any()):
-                return found
+                return found.view(shape)
             w, loss, gradient, step, change, active = (
                 each[is_open] for each in (w, loss, gradient, step, change, active)
             )
@@ -187,13 +188,13 @@ def solve(
         new_loss, new_gradient = fit.evaluate(new)
         if bool((is_worse := ~(new_loss <= loss)).any()):  # or NaN
             # A step along the scaled gradient never overshoots, as the curvature is a bound.
-            new = torch.where(is_worse.view(-1, 1, 1), w - step * gradient, new)
+            new = torch.where(is_worse, w - step * gradient, new)
             new_loss, new_gradient = fit.evaluate(new)
         moved, turned = new - w, new_gradient - gradient
         pairs = [*pairs[1 - _NUM_PAIRS :], _Pair.of(moved, turned)]
         w, loss, gradient = new, new_loss, new_gradient
     found[active] = w
-    return found
+    return found.view(shape)
 
 
 class _Pair(NamedTuple):
@@ -216,28 +217,29 @@ class _Pair(NamedTuple):
 
 
 class _Fits(NamedTuple):
-    """Penalised log-losses of several fits on the same rows."""
+    """Penalised log-losses of several fits on the same rows, of flat parameters."""
 
     x: Tensor  # (M, K + 1) or (B, M, K + 1)
     target: Tensor  # (M, C)
     weight: Tensor  # (B, M, 1)
-    shrinkage: Tensor  # (B, K + 1, 1)
+    shrinkage: Tensor  # (B, P)
 
     def some(self, chosen: Tensor) -> _Fits:
         """Return some of the fits, by a mask, (B,)."""
         x = self.x if self.x.dim() == 2 else self.x[chosen]
         return _Fits(x, self.target, self.weight[chosen], self.shrinkage[chosen])
 
-    def evaluate(self, w: Tensor) -> tuple[Tensor, Tensor]:  # (B,), (B, K + 1, C)
-        """Return losses and gradients."""
-        log_probability = (self.x @ w).log_softmax(-1)
-        loss = -(self.weight * (log_probability * self.target)).sum((-2, -1))
-        loss = loss + 0.5 * (self.shrinkage * w.square()).sum((-2, -1))
+    def evaluate(self, w: Tensor) -> tuple[Tensor, Tensor]:  # (B, 1), (B, P)
+        """Return losses and gradients of parameters, (B, P)."""
+        parameters = w.unflatten(-1, (-1, self.target.shape[-1]))
+        log_probability = (self.x @ parameters).log_softmax(-1)
+        loss = -(self.weight * (log_probability * self.target)).sum((-2, -1)).unsqueeze(-1)
+        loss = loss + 0.5 * _dot(self.shrinkage * w, w)
         error = log_probability.exp_().sub_(self.target).mul_(self.weight)
-        return loss, (self.x.mT @ error).addcmul_(self.shrinkage, w)
+        return loss, (self.x.mT @ error).flatten(1).addcmul_(self.shrinkage, w)
 
 
-def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  # (B, K + 1, C)
+def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  # (B, P)
     """Return the inverse Hessian times the gradient, by the two-loop recursion of L-BFGS."""
     found = gradient.clone()
     shares = []
@@ -251,8 +253,8 @@ def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  #
     return found
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:  # (B, 1, 1)
-    return a.flatten(1).unsqueeze(1) @ b.flatten(1).unsqueeze(2)
+def _dot(a: Tensor, b: Tensor) -> Tensor:  # (B, 1)
+    return (a * b).sum(-1, keepdim=True)
 
 
 def _in_features(
