@@ -20,6 +20,7 @@ from typing import Any
 
 from evaluation.claim_tables import recorded_tables
 from evaluation.study_tables import study_tables
+from evaluation.suite.tables import suite_tables
 from jlgcn.paper.recipe import METRICS
 from jlgcn.paper.tables import percent
 
@@ -38,7 +39,7 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
     Raises:
         ValueError: where a mark names what is not recorded.
     """
-    tables = recorded_tables(rows) | study_tables()
+    tables = recorded_tables(rows) | study_tables() | suite_tables()
     figures = {
         (row["recipe"], row["variant"], row["protocol"]): percent(row["mean"])
         for row in rows

@@ -23,9 +23,10 @@ Matrix: TypeAlias = Any  # an array or a sparse matrix
 MAX_ROWS = 5_000
 MAX_TEXTS = 4_000
 
-#: Labels a class, and for unbalanced tables a share of all rows, drawn at random.
+#: Labels a class; or labels drawn from all rows: a share of them in unbalanced tables, else a number.
 LABELS: tuple[int | str, ...] = (2, 5, 20)
 SHARE = "1 %"
+AT_WORK = "500"
 
 _ROWS_OF_FEW_DRAWS = 2_000
 _MIN_LABELS = 2
@@ -44,7 +45,8 @@ class Data:
         x: features, (N, F), dense or sparse.
         y: classes, (N,); -1 for rows whose class is never read.
         edges: given edges, (2, E), each once; None without a graph.
-        is_unbalanced: whether a share of all rows is a label budget, too.
+        budgets: label budgets.
+        methods: the only methods that are run; None for all.
     """
 
     name: str
@@ -52,36 +54,32 @@ class Data:
     x: Any
     y: NDArray[np.int64]
     edges: NDArray[np.int64] | None = None
-    is_unbalanced: bool = False
+    budgets: tuple[int | str, ...] = LABELS
+    methods: tuple[str, ...] | None = None
 
     @property
     def num_draws(self) -> int:
         """Draws of labels: ten, and five above 2,000 rows."""
         return 10 if len(self.y) <= _ROWS_OF_FEW_DRAWS else 5
 
-    @property
-    def budgets(self) -> tuple[int | str, ...]:
-        """Label budgets."""
-        return (*LABELS, SHARE) if self.is_unbalanced else LABELS
-
     def draw(self, budget: int | str, seed: int) -> NDArray[np.int64]:
         """Return the classes with all but a few hidden, as -1.
 
         Args:
-            budget: labels of each class, of which at most half of a class are shown; or a share of
-                all rows, drawn at random.
+            budget: labels of each class, of which at most half of a class are shown; or, as a
+                string, a share or number of all rows, drawn at random.
             seed: number of the draw.
         """
         # Every class has two labels at least, so that all methods can be cross-validated.
         order = np.random.default_rng(seed).permutation(len(self.y))
         order = order[self.y[order] >= 0]
         shown = np.full(len(self.y), -1)
-        if budget == SHARE:
-            some = order[: max(2, round(len(order) / 100))]
+        if isinstance(budget, str):
+            some = order[: max(2, round(len(order) / 100)) if budget == SHARE else int(budget)]
             shown[some] = self.y[some]
         for label in np.unique(self.y[order]):
             members = order[self.y[order] == label]
-            number = _MIN_LABELS if budget == SHARE else min(int(budget), len(members) // 2)
+            number = _MIN_LABELS if isinstance(budget, str) else min(budget, len(members) // 2)
             if (shown == label).sum() < number:
                 shown[members[:number]] = label
         return shown
@@ -106,6 +104,8 @@ def data_sets(root: Path) -> dict[str, Callable[[], Data]]:
         found[name] = partial(_citations, root, name, with_edges=True)
         found[f"{name}, no edges"] = partial(_citations, root, name, with_edges=False)
     found["packages"] = partial(_packages, root)
+    for share, name in ((1.0, "all packages"), (0.5, "all packages, half of the edges")):
+        found[name] = partial(_all_packages, root, name, share)
     return found
 
 
@@ -123,8 +123,8 @@ def _keel(root: Path, name: str, described: dict[str, Any]) -> Data:
     ]
     rows = _sampled(len(y), MAX_ROWS)
     wide = np.hstack(columns).astype(np.float64)[rows]
-    is_unbalanced = described["group"] == "imbalanced"
-    return Data(name, "table", wide, y[rows], is_unbalanced=is_unbalanced)
+    budgets = (*LABELS, SHARE) if described["group"] == "imbalanced" else LABELS
+    return Data(name, "table", wide, y[rows], budgets=budgets)
 
 
 def _bundled(name: str) -> Data:
@@ -161,11 +161,22 @@ def _wordnet_with_edges(root: Path) -> Data:
 
 
 def _packages(root: Path) -> Data:
+    return _walked("packages", *_read_packages(root), MAX_ROWS)
+
+
+def _all_packages(root: Path, name: str, share: float) -> Data:
+    """Return all packages with a share of the edges, for methods that take so many rows."""
+    x, y, edges = _read_packages(root)
+    kept = np.random.default_rng(0).random(edges.shape[1]) < share
+    methods = ("jlgcn", "logistic regression", "neighbour means", "SIGN", "PageRank, given graph")
+    return Data(name, "graph", x, y, edges[:, kept].astype(np.int64), (AT_WORK,), methods)
+
+
+def _read_packages(root: Path) -> tuple[Matrix, NDArray[np.int64], NDArray[Any]]:
     with np.load(root / "graphs/debian_packages.npz") as file:
         parts = tuple(file[f"x_{name}"] for name in ("data", "indices", "indptr"))
         y, edges, shape = file["y"].astype(np.int64), file["edge_index"], tuple(file["x_shape"])
-    x = scipy.sparse.csr_matrix(parts, shape=shape, dtype=np.float32)
-    return _walked("packages", x, y, edges, MAX_ROWS)
+    return scipy.sparse.csr_matrix(parts, shape=shape, dtype=np.float32), y, edges
 
 
 def _walked(name: str, x: Matrix, y: NDArray[np.int64], edges: NDArray[Any], size: int) -> Data:

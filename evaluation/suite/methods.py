@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,11 +158,15 @@ class Problem:
 Method = Callable[[Problem, NDArray[np.int64]], Prediction]
 
 
-def closed_form(problem: Problem, shown: NDArray[np.int64]) -> Prediction:
-    """The estimator with its defaults."""
+def closed_form(
+    problem: Problem,
+    shown: NDArray[np.int64],
+    **parameters: Any,  # noqa: ANN401
+) -> Prediction:
+    """The estimator with its defaults, or other parameters."""
     data = problem.data
     graph = None if data.edges is None else np.hstack([data.edges, data.edges[::-1]])
-    model = JLGCNClassifier().fit(data.x, shown, graph)
+    model = JLGCNClassifier(**parameters).fit(data.x, shown, graph)
     probability = model.label_distributions_.astype(np.float64)
     weights = {name: round(w, 3) for name, w in model.model_.evidence.weights.items()}
     return Prediction(probability, probability, {**model.best_params_, "weights": weights})
@@ -379,6 +383,11 @@ WITH_GRAPH: dict[str, Method] = {
     "SIGN": sign,
     "neighbour means": neighbor_means,
     "Correct & Smooth": correct_and_smooth,
+}
+#: The part of the estimator that reads a graph, without the others: what is learning it worth?
+GRAPH_ALONE: dict[str, Method] = {
+    "learned graph alone": partial(closed_form, parts="graph"),
+    "fixed graph alone": partial(closed_form, parts="graph", n_layers=1),
 }
 
 

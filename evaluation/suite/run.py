@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, recall_score
 
 from evaluation.suite.data import Data, data_sets
-from evaluation.suite.methods import METHODS, WITH_GRAPH, Prediction, Problem
+from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH, Prediction, Problem
 
 RESULTS = Path("results/suite")
 
@@ -36,7 +36,7 @@ def run(
         root: folder of the data.
         out: folder with a file for each data set, to which a line is appended for each fit.
         names: data sets; none for all.
-        methods: methods; none for all.
+        methods: methods; none for all that are compared.
         num_draws: draws of labels; None for ten, or five above 2,000 rows.
     """
     available = data_sets(root)
@@ -44,8 +44,9 @@ def run(
         data = available[name]()
         path = out / f"{name}.jsonl"
         done = {_key(line) for line in read_lines(path)}
-        found = METHODS if data.edges is None else METHODS | WITH_GRAPH
-        chosen = [method for method in found if not methods or method in methods]
+        usual = METHODS if data.edges is None else METHODS | WITH_GRAPH
+        found = usual | GRAPH_ALONE
+        chosen = [method for method in found if method in (methods or data.methods or usual)]
         problem = Problem(data)
         for budget in data.budgets:
             for draw in range(num_draws or data.num_draws):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluation.suite.data import AT_WORK, LABELS, SHARE
+from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH
 from evaluation.suite.run import CONFIDENCE_BINS, RESULTS, read_lines
 from jlgcn._stats import mean_and_interval
 from jlgcn.paper.tables import markdown
@@ -45,6 +47,8 @@ def suite_tables(folder: Path = RESULTS) -> dict[str, str]:
     return {
         "suite/methods": methods_table(lines),
         "suite/graphs": methods_table(lines, with_graph=True),
+        "suite/packages": packages_table(lines),
+        "suite/metric": metric_table(lines),
         "suite/gains": gains_table(lines),
         "suite/calibration": calibration_table(lines),
     }
@@ -69,14 +73,21 @@ def methods_table(lines: Sequence[Line], *, with_graph: bool = False) -> str:
     The regret of a method in a cell is how far its mean over draws is behind that of the best
     method of the cell, known with hindsight. Only cells that all methods finished count.
     """
-    found = cells(line for line in lines if (line["kind"] == "graph") == with_graph)
+    known = METHODS | WITH_GRAPH
+    found = cells(
+        line
+        for line in lines
+        if (line["kind"] == "graph") == with_graph
+        and line["method"] in known
+        and line["labels"] != AT_WORK
+    )
     names = sorted({name for scores in found.values() for name in scores})
     whole = {
         cell: {name: float(np.mean(list(scores[name].values()))) for name in names}
         for cell, scores in found.items()
         if len(scores) == len(names) and len({len(each) for each in scores.values()}) == 1
     }
-    budgets = sorted({cell[1] for cell in whole}, key=str)
+    budgets = [budget for budget in (*LABELS, SHARE) if any(cell[1] == budget for cell in whole)]
     rows = []
     for name in names:
         means = [own[name] for own in whole.values()]
@@ -88,7 +99,7 @@ def methods_table(lines: Sequence[Line], *, with_graph: bool = False) -> str:
         row = [name, f"{np.mean(means):.1f}", *(f"{mean:.1f}" for mean in by_budget)]
         rows.append([*row, f"{np.mean(regrets):.1f}", f"{np.max(regrets):.1f}"])
     rows.sort(key=lambda row: -float(row[1]))
-    heads = (f"{budget} labels a class" if budget != "1 %" else "1 % of rows" for budget in budgets)
+    heads = (f"{budget} labels a class" if budget != SHARE else "1 % of rows" for budget in budgets)
     return markdown([["method", "mean", *heads, "mean regret", "largest regret"], *rows])
 
 
@@ -96,25 +107,68 @@ def gains(lines: Sequence[Line]) -> list[Gain]:
     """Return the gain over logistic regression of every cell, paired by draw."""
     found = []
     for cell, scores in cells(lines).items():
-        common = sorted(scores[OURS].keys() & scores[BASE].keys())
-        if not common:
-            continue
-        own = mean_and_interval([scores[OURS][draw] - scores[BASE][draw] for draw in common])
-        found.append(Gain(cell, own["mean"], own["low"], own["high"]))
+        if ahead := _ahead(scores, OURS, BASE):
+            own = mean_and_interval(ahead)
+            found.append(Gain(cell, own["mean"], own["low"], own["high"]))
     return found
 
 
 def gains_table(lines: Sequence[Line]) -> str:
     """Return the gain over logistic regression by data set and label budget."""
     found: dict[str, dict[int | str, str]] = defaultdict(dict)
-    for gain in gains(lines):
-        name, budget = gain.cell
-        interval = "" if gain.low is None else f" ({gain.low:+.1f} to {gain.high:+.1f})"
-        found[name][budget] = f"{gain.mean:+.1f}{interval}"
-    budgets = (2, 5, 20, "1 %")
+    for (name, budget), scores in cells(lines).items():
+        if budget != AT_WORK:
+            found[name][budget] = _with_interval(_ahead(scores, OURS, BASE))
+    budgets = (*LABELS, SHARE)
     rows = [[name, *(own.get(budget, "") for budget in budgets)] for name, own in found.items()]
     head = ["data set", "2 labels a class", "5 labels a class", "20 labels a class", "1 % of rows"]
     return markdown([head, *rows])
+
+
+def packages_table(lines: Sequence[Line]) -> str:
+    """Return accuracies on all packages, with 500 labels, and how far ahead ours is, paired."""
+    found = cells(line for line in lines if line["labels"] == AT_WORK)
+    names = sorted({name for scores in found.values() for name in scores})
+    rows = []
+    for name in names:
+        row = [name]
+        for scores in found.values():
+            row += [_with_interval(list(scores[name].values()), signed=False)]
+            row += ["" if name == OURS else _with_interval(_ahead(scores, OURS, name))]
+        rows.append(row)
+    heads = (head for data, _ in found for head in (data, "jlgcn ahead by"))
+    return markdown([["method", *heads], *rows])
+
+
+def metric_table(lines: Sequence[Line]) -> str:
+    """Return what the learned graph is worth over the fixed kNN graph and over simple rivals."""
+    learned, fixed = GRAPH_ALONE
+    rows = []
+    for (name, budget), scores in cells(lines).items():
+        if learned in scores and fixed in scores:
+            row = [name, str(budget), f"{np.mean(list(scores[learned].values())):.1f}"]
+            row.append(_with_interval(_ahead(scores, learned, fixed)))
+            for ours in (learned, OURS):
+                row.append(_with_interval(_ahead(scores, ours, "PageRank features")))
+            rows.append(row)
+    head = ["data set", "labels a class", "learned graph alone", "over the fixed graph"]
+    head += ["over PageRank features", "whole estimator over PageRank features"]
+    return markdown([head, *rows])
+
+
+def _ahead(scores: dict[str, dict[int, float]], ours: str, other: str) -> list[float]:
+    """Return differences by draw, for the draws that both methods have."""
+    common = sorted(scores[ours].keys() & scores[other].keys())
+    return [scores[ours][draw] - scores[other][draw] for draw in common]
+
+
+def _with_interval(values: list[float], *, signed: bool = True) -> str:
+    if not values:
+        return ""
+    own = mean_and_interval(values)
+    form = "+.1f" if signed else ".1f"
+    interval = "" if own["low"] is None else f" ({own['low']:{form}} to {own['high']:{form}})"
+    return f"{own['mean']:{form}}{interval}"
 
 
 def calibration_table(lines: Sequence[Line]) -> str:
@@ -175,11 +229,10 @@ def draw_gains(lines: Sequence[Line], path: Path) -> Path:
     from matplotlib import pyplot
 
     found = gains(lines)
-    budgets = (2, 5, 20)
     best = {gain.cell[0]: gain.mean for gain in found if gain.cell[1] == 5}
     names = sorted(best, key=best.__getitem__)
     figure, axes = pyplot.subplots(1, 3, figsize=(10, 0.22 * len(names) + 1.2), sharey=True)
-    for axis, budget in zip(axes, budgets, strict=True):
+    for axis, budget in zip(axes, LABELS, strict=True):
         own = {gain.cell[0]: gain for gain in found if gain.cell[1] == budget}
         for place, name in enumerate(names):
             if name not in own or own[name].low is None:

@@ -25,7 +25,7 @@ def small(*, with_edges: bool) -> Data:
 
 def test_draws_show_a_few_labels_of_each_class_and_none_that_is_hidden() -> None:
     y = np.array([0] * 30 + [1] * 5 + [-1] * 4)
-    data = Data("a", "table", np.zeros((39, 1)), y, is_unbalanced=True)
+    data = Data("a", "table", np.zeros((39, 1)), y, budgets=(5, SHARE))
     shown = data.draw(5, 0)
     assert np.bincount(shown[shown >= 0]).tolist() == [5, 2]  # at most half of a class
     assert (shown[y == -1] == -1).all()
