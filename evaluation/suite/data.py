@@ -23,7 +23,7 @@ Matrix: TypeAlias = Any  # an array or a sparse matrix
 MAX_ROWS = 5_000
 MAX_TEXTS = 4_000
 
-#: Labels a class; or labels drawn from all rows: a share of them in unbalanced tables, else a number.
+#: Labels a class; or, as strings, labels drawn from all rows: a share of them, or a number.
 LABELS: tuple[int | str, ...] = (2, 5, 20)
 SHARE = "1 %"
 AT_WORK = "500"
