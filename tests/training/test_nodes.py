@@ -62,10 +62,10 @@ class Oracle(nn.Module):
         return logits.index_copy(0, known, 5.0 * nn.functional.one_hot(y[known], 2) + self.weight)
 
 
-def run_oracle(plan: list[list[int]], *, trace_test: bool = False) -> FitResult:
+def run_oracle(plan: list[list[int]], **keywords: Any) -> FitResult:  # noqa: ANN401
     data = small_data()
     config = TrainConfig(epochs=len(plan), glr_weight=0, lr=1e-9)
-    return fit_data(Oracle(plan), data, config=config, seed=0, trace_test=trace_test)
+    return fit_data(Oracle(plan), data, config=config, seed=0, **keywords)
 
 
 def test_validation_selects_and_test_does_not() -> None:
@@ -76,6 +76,19 @@ def test_validation_selects_and_test_does_not() -> None:
     assert result.val_accuracy == pytest.approx(3 / 30)
     assert result.test_accuracy == pytest.approx(1 / 80)
     assert result.best_test_accuracy == 1
+
+
+def test_classes_weigh_in_training_and_validation_and_not_in_tests() -> None:
+    plan = [[0, 10, 40, 41]]  # one training node of class 0 of five, one validation node of 15
+    result = run_oracle(plan, class_weight=[3.0, 1.0])
+    wrong, right = math.log(1 + math.exp(5)), math.log(1 + math.exp(-5))
+    expected = (3 * right + 4 * 3 * wrong + 5 * wrong) / (5 * 3 + 5)
+    assert result.history[0]["loss"] == pytest.approx(expected, rel=1e-5)
+    assert result.val_accuracy == pytest.approx(3 / (15 * 3 + 15))
+    assert result.test_accuracy == pytest.approx(2 / 80)
+    for wrong_weight in ([1.0], [1.0, 0.0], [1.0, math.nan]):
+        with pytest.raises(ValueError, match="class_weight must have a finite weight above 0"):
+            run_oracle(plan, class_weight=wrong_weight)
 
 
 def test_test_nodes_are_not_traced_unless_asked() -> None:

@@ -12,12 +12,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from jlgcn._schema import Check, list_of, real
 
 
-def label_weights(
+def class_weights(
     class_weight: Any,  # noqa: ANN401
     classes: NDArray[Any],
     codes: NDArray[np.int64],
-) -> NDArray[np.float64] | None:  # (M,)
-    """Return the weight of every label; None if all weigh the same.
+) -> NDArray[np.float64] | None:  # (C,)
+    """Return the weight of every class; None if all weigh the same.
 
     Args:
         class_weight: None, "balanced", or weights by class; classes that are not named weigh 1.
@@ -38,8 +38,7 @@ def label_weights(
         weight = _by_class(class_weight, classes, "class_weight", default=1.0)
         if not (weight > 0).all():
             raise ValueError(f"weights of class_weight must be above 0, but they are {weight}")
-    found: NDArray[np.float64] = weight[codes]
-    return found
+    return weight
 
 
 def prior_probabilities(

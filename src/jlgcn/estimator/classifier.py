@@ -84,7 +84,8 @@ class JLGCNClassifier(
             units, "embeddings" and "none" leave features as they are. "auto" tells the first three
             apart, see :meth:`jlgcn.closed_form.FeatureScaler.fit`; `scaler_` says which it chose.
         class_weight (dict, "balanced" or None, default None): weights of the labels of each class
-            in the classifiers of the closed form. "balanced" is inverse to the number of labels.
+            in training, and in the validation of solver="gradient". "balanced" is inverse to the
+            number of labels.
         class_prior (dict, array or None, default None): share of each class among all rows, if it
             is known and differs from that among the labels, as with equally many labels of unequal
             classes. Probabilities of the closed form are shifted to it.

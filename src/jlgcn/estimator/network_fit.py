@@ -22,7 +22,7 @@ from jlgcn.nn import JLGCN, DecoupledJLGCN
 from jlgcn.nn.learner import MAX_DENSE_NODES, Backend
 from jlgcn.nn.options import resolve_options
 from jlgcn.ops import SparseFeatures
-from jlgcn.training import DecoupledConfig, FitResult, RunOptions, TrainConfig, fit_nodes
+from jlgcn.training import DecoupledConfig, RunOptions, TrainConfig, fit_nodes
 
 #: Neighbours of a row in a kNN graph where `n_neighbors` is None.
 NUM_NEIGHBORS = 16
@@ -44,6 +44,7 @@ def fit_network(
     train: Tensor,  # (M,), int64
     options: NetworkOptions,
     num_neighbors: int = NUM_NEIGHBORS,
+    class_weight: Tensor | None = None,  # (C,)
     progress: bool = False,
 ) -> NetworkModel:
     """Train a network on rows with some labels; held-out labels select the epoch.
@@ -60,6 +61,7 @@ def fit_network(
         train: labelled rows.
         options: settings of the network and its training.
         num_neighbors: neighbours of a row in a kNN graph.
+        class_weight: weight of each class; None for 1.
         progress: show a progress bar on a terminal.
 
     Cost: `max_iter` epochs, each a forward and a backward pass over all rows and a forward pass
@@ -85,8 +87,20 @@ def fit_network(
         validation = learned_from
     with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
         torch.manual_seed(seed)
+        config = _config(options, x)
         network = _network(options, x, int(y[train].max()) + 1, num_neighbors).to(y.device)
-        result = _trained(network, x, known, given, learned_from, validation, options, progress)
+        with _advice(config.lr):
+            result = fit_nodes(
+                network,
+                x,
+                known,
+                given,
+                train=learned_from,
+                val=validation,
+                class_weight=class_weight,
+                config=config,
+                options=RunOptions(progress=progress, label="training"),
+            )
     with torch.no_grad():
         output = network(x, given)
     curve = [[row[name] for name in ("loss", "val_accuracy", "val_loss")] for row in result.history]
@@ -151,37 +165,21 @@ def _config(options: NetworkOptions, x: Features) -> TrainConfig:
     )
 
 
-def _trained(
-    network: JLGCN | DecoupledJLGCN,
-    x: Features,
-    y: Tensor,
-    given: SparseGraph | None,
-    train: Tensor,
-    validation: Tensor,
-    options: NetworkOptions,
-    progress: bool,
-) -> FitResult:
-    config = _config(options, x)
-    run = RunOptions(progress=progress, label="training")
-    try:
-        with _health_in_words_of_the_estimator():
-            return fit_nodes(
-                network, x, y, given, train=train, val=validation, config=config, options=run
-            )
-    except FloatingPointError as error:
-        raise ValueError(
-            f"the network diverged ({error}); pass a smaller learning_rate than {config.lr}"
-        ) from None
-    except MemoryError as error:
-        raise ValueError(f'{error}; pass a smaller n_neighbors, or solver="closed_form"') from None
-
-
 @contextmanager
-def _health_in_words_of_the_estimator() -> Iterator[None]:
-    """Replace the remedy of warnings about a learned graph by one that an estimator has."""
+def _advice(rate: float) -> Iterator[None]:
+    """Replace remedies in errors and in warnings about a learned graph by those of an estimator."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield
+        try:
+            yield
+        except FloatingPointError as error:
+            raise ValueError(
+                f"the network diverged ({error}); pass a smaller learning_rate than {rate}"
+            ) from None
+        except MemoryError as error:
+            raise ValueError(
+                f'{error}; pass a smaller n_neighbors, or solver="closed_form"'
+            ) from None
     for warning in caught:
         if issubclass(warning.category, GraphHealthWarning):
             fact = str(warning.message).partition(";")[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jlgcn.closed_form import ClosedFormOptions, NodeExplanation, fit_closed_form
 from jlgcn.closed_form.options import CHECKS
-from jlgcn.estimator.class_weights import label_weights, prior_probabilities
+from jlgcn.estimator.class_weights import class_weights, prior_probabilities
 from jlgcn.estimator.network_options import SOLVERS, NetworkOptions
 from jlgcn.graphs import EdgeExplanation, SparseGraph
 from jlgcn.graphs.candidates import Features
@@ -81,10 +81,11 @@ def fit_model(
         val: labelled rows that select instead of being learned from; None for cross-validation.
         progress: show a progress bar of the gradient solver.
     """
+    weights = class_weights(parameters["class_weight"], classes, y[train].cpu().numpy())
+    weight = None if weights is None else torch.from_numpy(weights).to(train.device)
     match parameters["solver"]:
         case "closed_form":
             options: Any = ClosedFormOptions(**_values(parameters, ClosedFormOptions))
-            weight = label_weights(parameters["class_weight"], classes, y[train].cpu().numpy())
             prior = prior_probabilities(parameters["class_prior"], classes)
             return fit_closed_form(
                 x,
@@ -92,7 +93,7 @@ def fit_model(
                 graph,
                 train=train,
                 val=val,
-                weight=None if weight is None else torch.from_numpy(weight).to(train.device),
+                weight=None if weight is None else weight[y[train]],
                 class_prior=None if prior is None else torch.from_numpy(prior).to(train.device),
                 options=options,
             )
@@ -105,6 +106,8 @@ def fit_model(
                     'validation is of the closed form; solver="gradient" draws its validation '
                     "labels itself, see validation_fraction"
                 )
+            if parameters["class_prior"] is not None:
+                raise ValueError('class_prior is of solver="closed_form"; leave it out')
             k = parameters["n_neighbors"]
             k = NUM_NEIGHBORS if k is None else CHECKS["n_neighbors"](int(k), "n_neighbors")
             return fit_network(
@@ -114,6 +117,7 @@ def fit_model(
                 train=train,
                 options=NetworkOptions(**_values(parameters, NetworkOptions)),
                 num_neighbors=k,
+                class_weight=weight,
                 progress=progress,
             )
         case other:

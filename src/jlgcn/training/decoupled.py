@@ -76,6 +76,8 @@ def decoupled_loss(
     train: Tensor,  # (M,), int64
     epoch: int,
     config: DecoupledConfig,
+    *,
+    class_weight: Tensor | None = None,  # (C,)
 ) -> Tensor:  # ()
     """Return the training loss of an epoch; at some epochs, regress the metric before.
 
@@ -87,13 +89,15 @@ def decoupled_loss(
         train: training nodes.
         epoch: number of the epoch, from 0.
         config: hyperparameters.
+        class_weight: weight of each class; None for 1.
     """
     if epoch in config.metric_epochs and config.metric_variance > 0:
         _regress_metric(model, x, graph, y, train, config)
     _, total = model.learn(x, graph)
     passes = [model.propagate(model.predict(x), total) for _ in range(config.num_passes)]
     probabilities = torch.stack([logits.softmax(-1) for logits in passes])
-    loss = torch.stack([functional.cross_entropy(z[train], y[train]) for z in passes]).mean()
+    losses = [functional.cross_entropy(z[train], y[train], class_weight) for z in passes]
+    loss = torch.stack(losses).mean()
     if config.glr_weight > 0:
         glr = torch.stack([model.regularizer(logits, total) for logits in passes]).mean()
         loss = loss + config.glr_weight * glr

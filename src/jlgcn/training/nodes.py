@@ -39,6 +39,7 @@ def fit_nodes(
     train: Any = None,  # noqa: ANN401
     val: Any = None,  # noqa: ANN401
     test: Any = None,  # noqa: ANN401
+    class_weight: Any = None,  # noqa: ANN401
     config: TrainConfig | None = None,
     seed: int | None = None,
     trace_test: bool = False,
@@ -65,6 +66,8 @@ def fit_nodes(
             all nodes with a label that are neither in `val` nor in `test`.
         val (Tensor or array): validation nodes, which select the epoch.
         test (Tensor, array or None, default None): test nodes, evaluated once, after selection.
+        class_weight (Tensor, array or None, default None): weight of each class in the training
+            loss and in validation, (C,); None for 1.
         config (TrainConfig or None, default None): hyperparameters; None for their defaults.
         seed (int or None, default None): seed of dropout and probes, by `torch.manual_seed`; None
             continues PyTorch's generators. The network exists before: seed its creation, too.
@@ -95,6 +98,8 @@ def fit_nodes(
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
     _check_outputs(model, inputs.num_classes)
     warn_of_absent_classes(inputs.y, inputs.train, inputs.num_classes)
+    if class_weight is not None:
+        class_weight = _as_class_weight(class_weight, inputs)
     # Several processes train a copy, since sharding adds hooks to it.
     network = copy.deepcopy(model) if is_distributed() else model
     with deterministic_algorithms(options.deterministic):
@@ -113,8 +118,10 @@ def fit_nodes(
                 "trace_test": trace_test,
                 "data": inputs.sha256(),
             }
+            if class_weight is not None:
+                identity["class_weight"] = class_weight.tolist()
             run.resume(options.checkpoints, identity | bits_identity(options.deterministic))
-        part = replace(_Part.of(network, inputs, seed), precision=config.precision)
+        part = replace(_Part.of(network, inputs, seed, class_weight), precision=config.precision)
         _calibrate(network, part)
         run_epochs(
             run,
@@ -160,6 +167,17 @@ def _plain(config: TrainConfig) -> dict[str, Any]:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
 
 
+def _as_class_weight(value: Any, inputs: NodeInputs) -> Tensor:  # noqa: ANN401
+    weight = torch.as_tensor(value, dtype=torch.float32, device=inputs.y.device)
+    is_valid = weight.shape == (inputs.num_classes,) and bool(weight.isfinite().all())
+    if not is_valid or not bool((weight > 0).all()):
+        raise ValueError(
+            f"class_weight must have a finite weight above 0 for each of the {inputs.num_classes} "
+            f"classes, but it is {value!r:.80}"
+        )
+    return weight
+
+
 def _check_outputs(model: nn.Module, num_classes: int) -> None:
     if isinstance(model, JLGCN | DecoupledJLGCN) and num_classes > model.out_channels:
         raise ValueError(
@@ -179,8 +197,10 @@ class _Part:
         train: training nodes of the shard.
         val: its validation nodes.
         test: its test nodes.
-        counts: numbers of training, validation and test nodes over all processes.
+        counts: numbers of training, validation and test nodes over all processes, or the sums of
+            their weights.
         seed: seed of the run; None in a single process.
+        class_weight: weight of each class in training and validation, (C,); None for 1.
         precision: precision of products with weights.
     """
 
@@ -190,8 +210,9 @@ class _Part:
     train: Tensor
     val: Tensor
     test: Tensor
-    counts: dict[str, int]
+    counts: dict[str, float]
     seed: int | None = None
+    class_weight: Tensor | None = None
     precision: Precision = "float32"
 
     @classmethod
@@ -200,12 +221,17 @@ class _Part:
         model: nn.Module,
         inputs: NodeInputs,
         seed: int,
+        class_weight: Tensor | None = None,
     ) -> _Part:
         """Return the shard of this process; with several, distribute the network."""
         nodes = {name: getattr(inputs, name) for name in ("train", "val", "test")}
-        counts = {name: len(index) for name, index in nodes.items()}
+        counts: dict[str, float] = {name: len(index) for name, index in nodes.items()}
+        if class_weight is not None:
+            for name in ("train", "val"):
+                counts[name] = float(class_weight[inputs.y[nodes[name]]].sum())
         if process_group()[1] == 1:
-            return cls(inputs.x, inputs.graph, inputs.y, **nodes, counts=counts)
+            parts = (inputs.x, inputs.graph, inputs.y)
+            return cls(*parts, **nodes, counts=counts, class_weight=class_weight)
         from jlgcn.distributed import ShardedSparseGraph, distribute
 
         if not isinstance(inputs.graph, SparseGraph):
@@ -225,7 +251,8 @@ class _Part:
             for name, index in nodes.items()
         }
         given = ShardedSparseGraph.from_graph(inputs.graph, shards)
-        return cls(inputs.x[own], given, inputs.y[own], **nodes, counts=counts, seed=seed)
+        parts = (inputs.x[own], given, inputs.y[own])
+        return cls(*parts, **nodes, counts=counts, seed=seed, class_weight=class_weight)
 
     def draw(self, epoch: int) -> torch.Generator | None:
         """Seed an epoch, and return the generator of its Hutchinson probes.
@@ -243,7 +270,9 @@ class _Part:
         return torch.Generator(self.y.device).manual_seed(shared)
 
     def mean(self, terms: Tensor, name: str) -> Tensor:
-        """Return the contribution of this process to the mean over all processes."""
+        """Return the contribution of this process to the (weighted) mean over all processes."""
+        if self.class_weight is not None and name != "test":
+            terms = terms * self.class_weight[self.y[getattr(self, name)]]
         return terms.sum() / self.counts[name]
 
     def accuracy(self, logits: Tensor, nodes: Tensor) -> float:
@@ -268,7 +297,16 @@ def _train_epoch(run: Run, part: _Part, config: TrainConfig) -> float:
     generator = part.draw(run.epoch)
     if isinstance(config, DecoupledConfig):
         assert isinstance(run.model, DecoupledJLGCN)
-        loss = decoupled_loss(run.model, part.x, part.graph, part.y, part.train, run.epoch, config)
+        loss = decoupled_loss(
+            run.model,
+            part.x,
+            part.graph,
+            part.y,
+            part.train,
+            run.epoch,
+            config,
+            class_weight=part.class_weight,
+        )
         return _step(run, loss)
     probes = config.glr_probes if config.glr_weight > 0 else None
     logits, output = _logits(run.model, part, part.train, probes, generator)
