@@ -124,7 +124,7 @@ def test_held_out_labels_are_predicted_by_fits_without_them(
     x = x / x.square().sum(-1).mean().sqrt()
     held_out = HeldOut.folds(y, torch.ones(24, dtype=F64))
     assert torch.bincount(held_out.fold).tolist() == [5, 5, 5, 5, 4]
-    found = fit_logistic(x, y, held_out, 3, (penalty,))
+    found = fit_logistic(x, y, held_out, 3, penalties=(penalty,))
     reference = LogisticRegression(C=1 / penalty, tol=1e-10, max_iter=10_000)
     for split in range(held_out.num_splits):
         hidden = held_out.fold == split
@@ -143,7 +143,7 @@ def test_the_penalty_is_the_one_whose_held_out_loss_is_smallest() -> None:
     found = fit_logistic(x, y, held_out, 3)
     losses = {
         penalty: float(
-            cross_entropy(fit_logistic(x, y, held_out, 3, (penalty,)).held_out, y).mean()
+            cross_entropy(fit_logistic(x, y, held_out, 3, penalties=(penalty,)).held_out, y).mean()
         )
         for penalty in PENALTIES
     }
@@ -156,11 +156,11 @@ def test_a_label_of_weight_two_counts_as_two_labels(monkeypatch: pytest.MonkeyPa
     weight = torch.ones(30, dtype=F64)
     weight[:5] = 2
     held_out = HeldOut.validation(torch.cat([weight, weight[:3]]), num_val=3)
-    once = fit_logistic(torch.cat([x, x[:3]]), torch.cat([y, y[:3]]), held_out, 3, (0.1,))
+    once = fit_logistic(torch.cat([x, x[:3]]), torch.cat([y, y[:3]]), held_out, 3, penalties=(0.1,))
     rows = torch.cat([x, x[:5], x[:3]])
     labels = torch.cat([y, y[:5], y[:3]])
     held_out = HeldOut.validation(torch.ones(38, dtype=F64), num_val=3)
-    twice = fit_logistic(rows, labels, held_out, 3, (0.1,))
+    twice = fit_logistic(rows, labels, held_out, 3, penalties=(0.1,))
     assert largest_difference(once.weight, twice.weight) < 1e-3
 
 

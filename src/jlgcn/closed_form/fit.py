@@ -98,17 +98,21 @@ def fit_closed_form(
     metric = problem.no_metric()
     diffused = problem.diffuse(problem.join(metric, selected), selected)
     inputs = unit_rows(diffused.features)
-    head, graph_weight, graph_bias = problem.classify(inputs)
+    is_last = selected.n_layers == 1
+    head, graph_weight, graph_bias = problem.classify(inputs, is_final=is_last)
     selected, held_out, counts = select_metric_weight(problem, options, selected, diffused, head)
     losses = [_mean_loss(head.held_out, problem), _mean_loss(held_out, problem, counts)]
     layers = [ClosedFormLayer(metric, diffused.learned, losses[0])]
     everything = problem.held_out.final > 0
-    for _ in range(1, selected.n_layers):
+    for number in range(1, selected.n_layers):
         probability = (inputs @ graph_weight + graph_bias).softmax(-1)
         metric = problem.learn_metric(probability, everything, selected)
         diffused = problem.diffuse(problem.join(metric, selected), selected)
         inputs = unit_rows(diffused.features)
-        graph_weight, graph_bias = problem.reclassify(inputs, head.penalty)
+        is_last = number == selected.n_layers - 1
+        graph_weight, graph_bias = problem.reclassify(
+            inputs, head.penalty, (graph_weight, graph_bias), is_final=is_last
+        )
         layers.append(ClosedFormLayer(metric, diffused.learned, losses[1]))
     parts = [_Part("graph", held_out, graph_bias, graph=graph_weight)]
     parts = [*_local_parts(problem, selected), *parts]

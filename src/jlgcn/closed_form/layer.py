@@ -67,6 +67,10 @@ class Scale(NamedTuple):
         weight = self.factor * weight
         return weight, bias - self.center @ weight
 
+    def redo(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:  # (D, C), (C,)
+        """Return weight and bias for scaled rows, the inverse of :meth:`undo`."""
+        return weight / self.factor, bias + self.center @ weight
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -150,20 +154,24 @@ class Problem:
         rows = unit_rows(torch.cat(parts, -1))
         return torch.stack([Scale.of(each[len(self.y) :])(each[: len(self.y)]) for each in rows])
 
-    def classify(self, inputs: Tensor) -> tuple[Logistic, Tensor, Tensor]:
+    def classify(self, inputs: Tensor, *, is_final: bool) -> tuple[Logistic, Tensor, Tensor]:
         """Return a logistic regression on inputs of all nodes, and its weight and bias for them.
 
         Args:
             inputs: classifier inputs, (N, D), not scaled.
+            is_final: solve finely, for the model's own classifier.
         """
         rows, scale = self._scaled(inputs)
-        head = self.fit_head(rows)
+        head = fit_logistic(rows, self.y, self.held_out, self.num_classes, is_final=is_final)
         return head, *scale.undo(head.weight, head.bias)
 
-    def reclassify(self, inputs: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return weight and bias as :meth:`classify` does, for a given penalty."""
+    def reclassify(
+        self, inputs: Tensor, penalty: float, start: tuple[Tensor, Tensor], *, is_final: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return weight and bias as :meth:`classify` does, for a given penalty, from a start."""
         rows, scale = self._scaled(inputs)
-        head = refit_logistic(rows, self.y, self.held_out, self.num_classes, penalty)
+        start = scale.redo(*start)
+        head = refit_logistic(rows, self.y, self.held_out, penalty, start, is_final=is_final)
         return scale.undo(*head)
 
     def _scaled(self, inputs: Tensor) -> tuple[Tensor, Scale]:  # (M, D)

@@ -54,7 +54,9 @@ def fit_logistic(
     y: Tensor,  # (M,), int64
     held_out: HeldOut,
     num_classes: int,
+    *,
     penalties: tuple[float, ...] = PENALTIES,
+    is_final: bool = True,
 ) -> Logistic:
     r"""Fit a multinomial logistic regression; held-out log-loss selects the penalty.
 
@@ -68,6 +70,7 @@ def fit_logistic(
         held_out: splits, and weights of the labels.
         num_classes: number of classes C.
         penalties: candidates for λ.
+        is_final: solve the fit to all labels finely.
 
     Cost: an eigendecomposition of min(M, D) columns in float64; then, for each penalty, about 20
     steps of 4·S·M·min(M, D)·C FLOP for S splits, in float32.
@@ -84,7 +87,8 @@ def fit_logistic(
     if bool(counts.any()):
         best = int(cross_entropy(logits, y)[:, counts].mean(-1).argmin())
     splits = w[:, best]
-    final = _final(x, y, held_out, penalties[best], num_classes, splits.mean(0, keepdim=True))
+    start = splits.mean(0, keepdim=True)
+    final = _fit_all(x, y, held_out, penalties[best], num_classes, start, is_final=is_final)
     mean = rows.double().mean(0)
     weight, bias = _in_features(final, basis, mean, rows.dtype)
     split_parameters = _in_features(splits, basis, mean, rows.dtype)
@@ -95,26 +99,32 @@ def refit_logistic(
     rows: Tensor,  # (M, D)
     y: Tensor,  # (M,), int64
     held_out: HeldOut,
-    num_classes: int,
     penalty: float,
+    start: tuple[Tensor, Tensor],  # (D, C), (C,)
+    *,
+    is_final: bool,
 ) -> tuple[Tensor, Tensor]:  # (D, C), (C,)
-    """Return weight and bias of the final fit of :func:`fit_logistic` alone."""
+    """Return weight and bias of the fit to all labels of :func:`fit_logistic`, from a start."""
     x, basis = coordinates(rows)
-    final = _final(x, y, held_out, penalty, num_classes)
-    weight, bias = _in_features(final, basis, rows.double().mean(0), rows.dtype)
+    w = in_coordinates(*start, basis, rows).unsqueeze(0)
+    w = _fit_all(x, y, held_out, penalty, w.shape[-1], w, is_final=is_final)
+    weight, bias = _in_features(w, basis, rows.double().mean(0), rows.dtype)
     return weight[0], bias[0]
 
 
-def _final(
+def _fit_all(
     x: Tensor,
     y: Tensor,
     held_out: HeldOut,
     penalty: float,
     num_classes: int,
-    start: Tensor | None = None,
+    start: Tensor,
+    *,
+    is_final: bool,
 ) -> Tensor:  # (1, K + 1, C)
     weight = held_out.final.unsqueeze(0)
-    return solve(x, y, weight, x.new_tensor(penalty), num_classes, start, is_final=True)
+    w = solve(x, y, weight, x.new_tensor(penalty), num_classes, start, is_final=is_final)
+    return w.double()
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (..., M)
@@ -137,6 +147,15 @@ def coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:  # (M, K + 1), (D, K), f
     values, vectors = values[is_kept], vectors[:, is_kept]
     basis = x.mT @ (vectors * values.rsqrt()) if is_wide else vectors
     return functional.pad(x @ basis, (0, 1), value=1.0), basis
+
+
+def in_coordinates(
+    weight: Tensor, bias: Tensor, basis: Tensor, rows: Tensor
+) -> Tensor:  # (K + 1, C), float64
+    """Return weights and bias of features, (D, C) and (C,), as those of :func:`coordinates`."""
+    weight = weight.double()
+    bias = bias.double() + rows.double().mean(0) @ weight
+    return torch.cat([basis.mT @ weight, bias.unsqueeze(0)])
 
 
 def solve(
@@ -248,6 +267,12 @@ def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  #
         shares.append(share)
         found.addcmul_(turned, share, value=-1)
     found *= step
+    if pairs:
+        # The bound of the Hessian is far above it where classes are told apart: the last step says
+        # how far.
+        _, turned, inverse = pairs[-1]
+        bound = _dot(step * turned, turned) * inverse
+        found /= torch.where(bound > 0, bound, 1.0)
     for (moved, turned, inverse), share in zip(pairs, reversed(shares), strict=True):
         found.addcmul_(moved, share - _dot(turned, found) * inverse)
     return found

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jlgcn.closed_form.layer import Diffused, Problem, Scale, unit_rows
-from jlgcn.closed_form.logistic import Logistic, coordinates, cross_entropy, solve
+from jlgcn.closed_form.logistic import Logistic, coordinates, cross_entropy, in_coordinates, solve
 from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions
 from jlgcn.ops import SparseFeatures
 
@@ -165,9 +165,10 @@ def _second_layer(
         joined = problem.join(metric, options)
         tolerance = max(options.tolerance, _TOLERANCE)
         rows = problem.diffuse_rows(joined, [options.restart], tolerance)[0]
-        x, _ = coordinates(rows)
+        x, basis = coordinates(rows)
         penalty = x.new_tensor(head.penalty)
-        w = solve(x, problem.y, shown.unsqueeze(0), penalty, problem.num_classes)
+        start = in_coordinates(weight, bias, basis, rows).unsqueeze(0)
+        w = solve(x, problem.y, shown.unsqueeze(0), penalty, problem.num_classes, start)
         is_held_out = problem.held_out.fold == split
         found[is_held_out] = (x @ w[0].double())[is_held_out]
     return found

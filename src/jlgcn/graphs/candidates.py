@@ -21,7 +21,7 @@ Features = Tensor | SparseFeatures
 UNIT_NEIGHBORS = 20
 
 # Differences of projected features that are in memory at a time.
-_CHUNK_ENTRIES = 2**22
+_CHUNK_ENTRIES = 2**18
 
 
 class JoinedGraph(NamedTuple):
@@ -185,14 +185,7 @@ class Candidates:
         """Return squared distances of the candidates under a metric, in chunks of rows."""
         if not bool(z.any()):  # R = 0
             return self.distance
-        size = max(1, _CHUNK_ENTRIES // max(1, self.index.shape[1] * z.shape[1]))
-        parts = [
-            distance + (rows.unsqueeze(1) - z[index]).square().sum(-1)
-            for rows, index, distance in zip(
-                z.split(size), self.index.split(size), self.distance.split(size), strict=True
-            )
-        ]
-        return torch.cat(parts)
+        return _dense_distances(z, z, self.index).add_(self.distance)
 
     def _given_weight(self, z: Tensor, decay: float) -> Tensor:
         assert self.given is not None
@@ -206,10 +199,21 @@ class Candidates:
 
 def _distances(x: Features, among: Features, index: Tensor) -> Tensor:  # (N, K)
     """Return squared distances of rows to their neighbours, inf where there is none (-1)."""
+    if isinstance(x, Tensor) and isinstance(among, Tensor):
+        return _dense_distances(x, among, index).masked_fill_(index < 0, torch.inf)
     distance = pair_distances(x, _row_numbers(index), index.flatten().clamp(min=0), among)
-    distance = distance.view(index.shape).masked_fill(index < 0, torch.inf)
-    if isinstance(x, SparseFeatures):  # a row of zeros has no neighbours
-        distance = distance.masked_fill((x.crow.diff() == 0).unsqueeze(-1), torch.inf)
+    assert isinstance(x, SparseFeatures)
+    is_empty = x.crow.diff() == 0  # a row of zeros has no neighbours
+    return distance.view(index.shape).masked_fill((index < 0) | is_empty.unsqueeze(-1), torch.inf)
+
+
+def _dense_distances(x: Tensor, among: Tensor, index: Tensor) -> Tensor:  # (N, K)
+    """Return squared distances of rows to others, in chunks that stay in the processor's cache."""
+    size = max(1, _CHUNK_ENTRIES // max(1, index.shape[1] * x.shape[1]))
+    distance = x.new_empty(index.shape)
+    for out, rows, near in zip(distance.split(size), x.split(size), index.split(size), strict=True):
+        difference = among[near].sub_(rows.unsqueeze(1))
+        torch.sum(difference.square_(), -1, out=out)
     return distance
 
 

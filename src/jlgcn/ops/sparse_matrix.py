@@ -147,8 +147,9 @@ class SparseFeatures:
         return f"SparseFeatures({rows} × {columns}, {self.value.shape[0]} entries, {self.device})"
 
 
-# Numbers gathered per chunk of row pairs.
+# Numbers gathered per chunk of row pairs: of dense rows as many as stay in the processor's cache.
 _CHUNK_ENTRIES = 2**24
+_CHUNK_DENSE = 2**18
 
 
 def pair_distances(
@@ -176,7 +177,7 @@ def pair_distances(
     """
     other = x if other is None else other
     if isinstance(x, Tensor) and isinstance(other, Tensor):
-        size = max(1, _CHUNK_ENTRIES // max(1, x.shape[1]))
+        size = max(1, _CHUNK_DENSE // max(1, x.shape[1]))
         parts = [
             (x[i] - other[j]).square().sum(-1)
             for i, j in zip(row.split(size), col.split(size), strict=True)
