@@ -493,3 +493,26 @@ def test_selected_queries_reduce_the_prediction_variance_most() -> None:
     assert 20 not in select_queries(far, torch.tensor([4, 20 - 1]), 2).tolist()
     with pytest.raises(ValueError, match="must be 1 to 38, the rows without a label, but it is 39"):
         select_queries(x, known, 39)
+
+
+@pytest.mark.parametrize(("num_copies", "expected"), [(1, 1), (4000, 2)])
+def test_small_fits_run_on_one_thread(
+    num_copies: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), []
+
+    def spy(*_: object) -> None:
+        seen.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jlgcn.closed_form.fit.select_graph", spy)
+    x, y = blobs()
+    options = replace(FIXED, n_components=10**6, n_candidates=1)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit_closed_form(x.repeat(1, num_copies), y, train=torch.arange(15), options=options)
+        assert seen == [expected]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

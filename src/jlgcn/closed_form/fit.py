@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from jlgcn._memory import check_memory
+from jlgcn._threads import threads_for
 from jlgcn._validation import check_finite, check_labels, check_real, check_shape
 from jlgcn.closed_form.classifier import Classifier, Evidence
 from jlgcn.closed_form.combine import gain, inverse_temperature, part_weights
@@ -93,6 +94,20 @@ def fit_closed_form(
     options = ClosedFormOptions() if options is None else options
     check_options(options)
     _check(x, y, train, val, options)
+    with threads_for(x.shape[0] * min(x.shape[1], options.n_components)):
+        return _fit(x, y, graph, train, val, weight, class_prior, options)
+
+
+def _fit(
+    x: Features,
+    y: Tensor,
+    graph: SparseGraph | None,
+    train: Tensor,
+    val: Tensor | None,
+    weight: Tensor | None,
+    class_prior: Tensor | None,
+    options: ClosedFormOptions,
+) -> ClosedFormModel:
     problem = _problem(x, y, graph, train, val, weight, options)
     selected = select_graph(problem, options)
     metric = problem.no_metric()
