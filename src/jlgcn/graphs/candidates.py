@@ -141,8 +141,8 @@ class Candidates:
         distance = _distances(x, self.x, index) / self.unit
         new = x @ metric
         if bool(metric.any()):
-            added = pair_distances(new, _row_numbers(index), *self._projected(near, metric))
-            distance = distance + added.view(index.shape)
+            place, projected = self._projected(near, metric)
+            distance = distance + _dense_distances(new, projected, place.view(index.shape))
         row, col, weight = _top_k(index, distance, num_neighbors)
         weight = scale * weight
         if edges is not None:
