@@ -205,7 +205,7 @@ def test_a_file_of_predictions_is_whole_or_not_there(hostile: Path, tmp_path: Pa
 def test_whether_a_graph_helps_is_said_in_a_sentence(folder: Path) -> None:
     table = (folder / "wines.csv", "--id", "name", "--label", "grape", "--splits", 2)
     edges = ("--edges", folder / "edges.csv")
-    output = run("compare", *table, *edges, "--no-network").output
+    output = run("compare", *table, *edges).output
     assert "both graphs" in output
     assert "logistic regression" in output
     assert output.splitlines()[-1].startswith(("Use ", "Do not use "))

@@ -48,7 +48,7 @@ def test_where_features_say_all_it_advises_against_a_graph() -> None:
     x, y = make_classification(
         200, 20, n_informative=2, n_redundant=0, n_clusters_per_class=1, random_state=0
     )
-    found = compare(x, y, n_splits=5, network=False)
+    found = compare(x, y, n_splits=5)
     assert found.advice.startswith("Do not use a learned graph here:")
 
 
@@ -58,7 +58,7 @@ def test_a_good_graph_is_enough_where_features_are_noise() -> None:
     y = np.arange(150) % 3
     x = generator.normal(size=(150, 5))
     with pytest.warns(UserWarning, match="one direction"):
-        found = compare(x, y, edges_within(y, 900), n_splits=4, network=False)
+        found = compare(x, y, edges_within(y, 900), n_splits=4)
     assert list(found.accuracy)[:2] == ["both graphs", "given graph"]
     assert found.difference("given graph", "learned graph")["low"] > 0
     assert "Use the given graph alone" in found.advice
@@ -68,7 +68,7 @@ def test_a_good_graph_is_enough_where_features_are_noise() -> None:
 def test_labels_may_be_words() -> None:
     x, labels = digits()
     words = np.where(labels == -1, "", np.char.add("digit ", labels.astype(str)))
-    found = compare(x, words, n_splits=2, network=False)
+    found = compare(x, words, n_splits=2)
     assert np.mean(found.accuracy["learned graph"]) > 0.8
 
 
@@ -76,12 +76,12 @@ def test_the_network_is_a_row_whichever_solver_the_estimator_has() -> None:
     x, y = load_wine(return_X_y=True)
     fast = JLGCNClassifier(n_layers=1, n_neighbors=5, restart=0.2)
     fast.set_params(max_iter=3)
-    found = compare(x, y, n_splits=2, test_size=0.5, estimator=fast)
+    found = compare(x, y, n_splits=2, test_size=0.5, estimator=fast, network=True)
     names = ["learned graph", "no metric", "shuffled graph", "network", "logistic regression"]
     assert list(found.accuracy) == names
     gradient = fast.set_params(solver="gradient")
-    assert compare(x, y, n_splits=2, test_size=0.5, estimator=gradient) == found
-    without = compare(x, y, n_splits=2, test_size=0.5, estimator=gradient, network=False)
+    assert compare(x, y, n_splits=2, test_size=0.5, estimator=gradient, network=True) == found
+    without = compare(x, y, n_splits=2, test_size=0.5, estimator=gradient)
     assert list(without.accuracy) == [name for name in names if name != "network"]
 
 

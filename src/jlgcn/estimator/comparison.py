@@ -21,9 +21,6 @@ from jlgcn.estimator.classifier import JLGCNClassifier
 from jlgcn.estimator.validation import read_labels
 from jlgcn.ops import SparseFeatures
 
-#: Up to so many rows, the network is compared unless the caller decides.
-_ROWS_FOR_NETWORK = 20_000
-
 #: Fewest labels of a class: one to train on and one to test on.
 _MIN_LABELS = 2
 
@@ -95,7 +92,7 @@ def compare(
     n_splits: int = 10,
     test_size: float = 0.2,
     random_state: int = 0,
-    network: bool | None = None,
+    network: bool = False,
     progress: bool = False,
 ) -> Comparison:
     """Measure by cross-validation whether a learned graph helps on some data (ablation study).
@@ -116,20 +113,18 @@ def compare(
         n_splits (int ≥ 2, default 10): number of splits.
         test_size (float in (0, 1), default 0.2): share of the labels that is held out.
         random_state (int, default 0): seed of the splits and permutations.
-        network (bool or None, default None): compare the network, too; None does so up to 20,000
-            rows. It trains the estimator's `max_iter` epochs (200 by default) in every split, which
-            may take longer than all other variants.
+        network (bool, default False): compare the network, too. It trains the estimator's
+            `max_iter` epochs (200 by default) in every split, which takes longer than all other
+            variants.
         progress (bool, default False): show a progress bar.
 
-    Cost: four to six closed-form fits and one network a split.
+    Cost: three to five closed-form fits a split, and one network.
 
     Example:
         >>> from sklearn.datasets import load_wine
-        >>> quick = JLGCNClassifier(max_iter=20)
-        >>> X, y = load_wine(return_X_y=True)
-        >>> found = compare(X, y, estimator=quick, n_splits=3, test_size=0.9)
+        >>> found = compare(*load_wine(return_X_y=True), n_splits=3, test_size=0.9)
         >>> list(found.accuracy)
-        ['learned graph', 'no metric', 'shuffled graph', 'network', 'logistic regression']
+        ['learned graph', 'no metric', 'shuffled graph', 'logistic regression']
     """
     if n_splits < 2:
         raise ValueError(
@@ -137,7 +132,6 @@ def compare(
         )
     base = JLGCNClassifier() if estimator is None else estimator
     labels, is_known = read_labels(y)
-    with_network = len(labels) <= _ROWS_FOR_NETWORK if network is None else network
     known = np.flatnonzero(is_known)
     classes, counts = np.unique(labels[known], return_counts=True)
     if len(classes) < 2 or counts.min() < _MIN_LABELS:
@@ -160,7 +154,7 @@ def compare(
         is_shown[asked] = False
         with torch.random.fork_rng(devices=[base.device] if "cuda" in base.device else []):
             torch.manual_seed(random_state + split)
-            variants = _predictions(base, X, labels, is_shown, graph, with_network)
+            variants = _predictions(base, X, labels, is_shown, graph, network)
             for name, predicted in variants:
                 splits.set_postfix_str(f"{name} done")
                 found = right.setdefault(name, np.full((n_splits, len(known)), np.nan))
@@ -176,7 +170,7 @@ def _predictions(
     labels: NDArray[Any],
     is_shown: NDArray[np.bool_],
     graph: Any,  # noqa: ANN401
-    with_network: bool,
+    network: bool,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Fit every variant to the training labels and yield its predictions of all rows."""
     closed_form = clone(base).set_params(solver="closed_form")
@@ -195,7 +189,7 @@ def _predictions(
     yield "learned graph", predicted(learned, None)
     yield "no metric", predicted(clone(closed_form).set_params(n_layers=1))
     yield "shuffled graph", predicted(clone(closed_form).set_params(control="shuffled graph"))
-    if with_network:
+    if network:
         yield "network", predicted(clone(base).set_params(solver="gradient"))
     scaled = learned.model_.candidates.x
     x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.cpu().numpy()
