@@ -168,7 +168,7 @@ def _all_packages(root: Path, name: str, share: float) -> Data:
     """Return all packages with a share of the edges, for methods that take so many rows."""
     x, y, edges = _read_packages(root)
     kept = np.random.default_rng(0).random(edges.shape[1]) < share
-    methods = ("jlgcn", "logistic regression", "neighbour means", "SIGN", "PageRank, given graph")
+    methods = ("jlgcn", "logistic regression", "neighbour means", "PageRank, given graph")
     return Data(name, "graph", x, y, edges[:, kept].astype(np.int64), (AT_WORK,), methods)
 
 
