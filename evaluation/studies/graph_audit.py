@@ -134,7 +134,8 @@ def load_attacked(share: float, root: Path | None = None) -> Problem:
     known = torch.full_like(data.y, -1)
     known[train] = data.y[train]
     true, edges = (np.unique(np.sort(each.edge_index.numpy(), 0), axis=1) for each in (clean, data))
-    is_wrong = ~np.isin(*(each[0] * len(known) + each[1] for each in (edges, true)))
+    keys, true_keys = (each[0] * len(known) + each[1] for each in (edges, true))
+    is_wrong = ~np.isin(keys, true_keys)
     return Problem(x, x.to_scipy(), known, edges, is_wrong, np.empty((2, 0), dtype=np.int64))
 
 
@@ -237,9 +238,8 @@ def _autoencode(problem: Problem, seed: int) -> Tensor:  # (N, 16)
     graph = as_graph(with_loops, problem.num_nodes).normalized()
     x = problem.x
     if isinstance(x, SparseFeatures):
-        dense_rows = x.to_scipy()
-        x = SparseFeatures.from_scipy(scipy.sparse.csr_array(normalize_words(dense_rows)))
-    model = GAE(Encoder(x, graph))  # type: ignore[arg-type]
+        x = SparseFeatures.from_scipy(normalize_words(x.to_scipy()))
+    model = GAE(Encoder(x, graph))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):
         optimizer.zero_grad()
@@ -286,8 +286,9 @@ def row_scores(problem: Problem, seed: int) -> Iterator[tuple[str, Rows, float]]
 
     def audited(nodes: np.ndarray) -> np.ndarray:
         similarity = (terms.direction[torch.from_numpy(nodes)] @ terms.direction.mT).numpy()
-        parts = (distance(nodes), similarity, np.log1p(common(nodes)))
-        return sum(w * part for w, part in zip(head.weight.tolist(), parts, strict=True))
+        of_distance, of_similarity, of_neighbors = head.weight.tolist()
+        found: np.ndarray = of_distance * distance(nodes) + of_similarity * similarity
+        return found + of_neighbors * np.log1p(common(nodes))
 
     def cosine(nodes: np.ndarray) -> np.ndarray:
         found: np.ndarray = (unit[nodes] @ unit.T).toarray()

@@ -154,3 +154,16 @@ def test_an_audit_needs_edges() -> None:
     graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]), num_nodes=30)
     with pytest.raises(ValueError, match="at least 10 given edges to learn from, but there are 1"):
         audit_graph(fit_closed_form(x, y, graph, train=train))
+    everyone = torch.ones(30, 30).nonzero().mT
+    complete = SparseGraph(everyone[:, everyone[0] != everyone[1]], num_nodes=30)
+    with pytest.raises(ValueError, match="nearly all pairs of 30 nodes have one"):
+        audit_graph(fit_closed_form(x, y, complete, train=train))
+
+
+def test_no_pairs_have_no_terms(
+    found: tuple[ClosedFormModel, set[tuple[int, int]], GraphAudit],
+) -> None:
+    none = torch.arange(0)
+    assert found[-1].terms[0](none, none).shape == (0, 3)
+    with pytest.raises(ValueError, match="num_missing must be at least 0, but it is -1"):
+        audit_graph(found[0], num_missing=-1)

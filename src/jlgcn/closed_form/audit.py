@@ -178,12 +178,19 @@ def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> Gr
             f"an audit needs at least {2 * NUM_FOLDS} given edges to learn from, but there are "
             f"{len(first)}; pass more known edges to fit"
         )
+    if num_missing is not None and num_missing < 0:
+        raise ValueError(f"num_missing must be at least 0, but it is {num_missing}")
     generator = torch.Generator("cpu").manual_seed(0)
     fold = _folds(len(first), generator).to(row.device)
     fold_of_entry = torch.full_like(row, -1)
     fold_of_entry[is_edge] = fold
     fold_of_entry[given.pattern.reverse[is_edge]] = fold
     others = _random_pairs(model, min(len(first), _MAX_EXAMPLES), generator)
+    if others.shape[1] < 2 * NUM_FOLDS:
+        raise ValueError(
+            "an audit needs pairs without a given edge to compare with, but nearly all pairs of "
+            f"{given.num_nodes} nodes have one; pass a sparse graph to fit"
+        )
     other_fold = _folds(others.shape[1], generator).to(row.device)
     edge_terms = torch.empty(len(first), len(TERMS), dtype=torch.float64, device=row.device)
     other_terms = edge_terms.new_empty(others.shape[1], len(TERMS))
@@ -193,7 +200,8 @@ def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> Gr
         edge_terms[fold == k] = terms(first[fold == k], second[fold == k])
         other_terms[other_fold == k] = terms(*others[:, other_fold == k])
         all_terms.append(terms)
-    is_example = torch.randperm(len(first), generator=generator).to(row.device) < _MAX_EXAMPLES
+    place = torch.randperm(len(first), generator=generator, device="cpu")
+    is_example = place.to(row.device) < _MAX_EXAMPLES
     heads = []
     for k in range(NUM_FOLDS + 1):  # the last one sees all folds
         of_edges = edge_terms[is_example & (fold != k)]
@@ -253,14 +261,15 @@ def _missing(terms: PairTerms, head: PairHead, num: int) -> ScoredPairs:
 
 
 def _folds(size: int, generator: torch.Generator) -> Tensor:  # (size,), int64
-    return torch.randperm(size, generator=generator) % NUM_FOLDS
+    return torch.randperm(size, generator=generator, device="cpu") % NUM_FOLDS
 
 
 def _random_pairs(model: ClosedFormModel, num: int, generator: torch.Generator) -> Tensor:
     """Return pairs of different nodes without a given edge, (2, at most num), int64."""
     assert model.given is not None
     pattern = model.given.pattern
-    pairs = torch.randint(pattern.num_nodes, (2, num), generator=generator).to(pattern.row.device)
+    pairs = torch.randint(pattern.num_nodes, (2, num), generator=generator, device="cpu")
+    pairs = pairs.to(pattern.row.device)
     keys = pairs[0] * pattern.num_nodes + pairs[1]
     is_edge = torch.isin(keys, pattern.row * pattern.num_nodes + pattern.col)
     return pairs[:, ~is_edge & (pairs[0] != pairs[1])]

@@ -107,7 +107,7 @@ class PairTerms:
         smaller = torch.minimum(self._num_entries[first], self._num_entries[second])
         chunk = smaller.cumsum(0) // _CHUNK_ENTRIES
         starts = torch.searchsorted(chunk, torch.unique(chunk)).tolist()
-        for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
+        for start, stop in zip(starts, [*starts, len(first)][1:], strict=True):
             pair, _, weight = self._common(first[start:stop], second[start:stop])
             total[start:stop].index_add_(0, pair, weight)
         return total
