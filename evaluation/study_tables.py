@@ -19,7 +19,11 @@ _SETTINGS = {"given": "all edges", "edges50": "half of the edges", "nograph": "n
 
 def study_tables(folder: Path = RESULTS) -> dict[str, str]:
     """Return the tables of all studies whose lines are there, as Markdown by name."""
-    makers = {"learn_graph": learn_graph_table, "decoupled": decoupled_table}
+    makers = {
+        "learn_graph": learn_graph_table,
+        "decoupled": decoupled_table,
+        "graph_audit": audit_table,
+    }
     found = {}
     for name, make in makers.items():
         path = folder / f"{name}.jsonl"
@@ -59,6 +63,23 @@ def decoupled_table(lines: list[dict[str, Any]]) -> str:
         rows.append([dataset, _SETTINGS[setting], *cells, _range(counts)])
     header = ["data", "given", "DecoupledJLGCN", "without a metric", "GCN", "runs"]
     return markdown([header, *sorted(rows)])
+
+
+def audit_table(lines: list[dict[str, Any]]) -> str:
+    """Return means over seeds: AUC and precision of suspicious edges, AP and hits of missing."""
+    measures = {"suspicious": ("auc", "precision"), "missing": ("average_precision", "hits_at_10")}
+    methods = list(dict.fromkeys(line["method"] for line in lines))
+    rows = []
+    for task, name, share in dict.fromkeys((x["task"], x["data"], x["share"]) for x in lines):
+        cells, counts = [], set()
+        for method in methods:
+            key = {"task": task, "data": name, "share": share, "method": method}
+            own = [line for line in lines if key.items() <= line.items()]
+            means = (np.mean([line[field] for line in own]) for field in measures[task] if own)
+            cells.append(" / ".join(f"{100 * mean:.1f}" for mean in means))
+            counts |= {len(own)} if own else set()
+        rows.append([task, name, f"{100 * share:g} %", *cells, _range(counts)])
+    return markdown([["edges", "data", "share", *methods, "seeds"], *sorted(rows)])
 
 
 def _gain(values: np.ndarray) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -331,3 +332,24 @@ def test_settings_of_a_network_that_do_not_exist_are_refused_in_a_line(folder: P
         more = () if option[0] == "--solver" else ("--solver", "gradient")
         output = run("fit", folder / "wines.csv", *table, *more, *option, code=2).output
         assert match in output
+
+
+def test_known_edges_are_audited_and_written(folder: Path) -> None:
+    files = {kind: folder / f"{kind}.csv" for kind in ("suspicious", "missing")}
+    cleaned = folder / "cleaned.graphml"
+    options = [word for kind, path in files.items() for word in (f"--{kind}", path)]
+    shown = run("audit", folder / "model", *options, "--cleaned", cleaned, "--top", 2)
+    lines = shown.output.splitlines()
+    known = read(files["suspicious"])
+    assert f"{len(known)} known edges, of which about " in lines[0]
+    assert lines[1] == "suspicious edges:"
+    assert f"{known[0]['source']} - {known[0]['target']}" in lines[2]
+    assert "common neighbour" in lines[2]
+    assert list(known[0]) == ["source", "target", "score"]
+    given = {frozenset((row["a"], row["b"])) for row in read(folder / "edges.csv")}
+    ends = [{frozenset((row["source"], row["target"])) for row in read(files[k])} for k in files]
+    assert ends[0] < given
+    assert given.isdisjoint(ends[1])
+    graph = networkx.read_graphml(cleaned)
+    assert graph.number_of_edges() == len(known)
+    assert all(weight == 1 for *_, weight in graph.edges(data="weight"))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import jlgcn
+from jlgcn.cli.audit import audit
 from jlgcn.cli.data import compare, edges, fit, predict, suggest
 from jlgcn.cli.doctor import doctor
 from jlgcn.cli.explain import explain
@@ -47,7 +48,7 @@ def jlgcn_command(
     """
 
 
-for _command in (fit, predict, edges, explain, suggest, compare, report, doctor):
+for _command in (fit, predict, edges, audit, explain, suggest, compare, report, doctor):
     app.command()(_command)
 app.add_typer(paper, name="paper")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ from jlgcn._saved import damaged, read_model, write_model
 from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.errors import OneClassWarning
+from jlgcn.estimator.audit import Audit, audit
 from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
 from jlgcn.estimator.network_options import NetworkOptions, Solver
@@ -343,6 +345,85 @@ class JLGCNClassifier(
         ``solver="gradient"`` raises ValueError.
         """
         return self._fitted.explain_node(self._number(i))
+
+    def audit(
+        self,
+        ids: Sequence[Any] | None = None,
+        *,
+        num_missing: int | None = None,
+    ) -> Audit:
+        """Return which given edges look wrong, and which missing ones look likely.
+
+        A logistic regression on learned distance, PageRank similarity and common neighbours tells
+        given edges from random pairs; an edge is scored with itself taken out of the graph. See
+        :func:`jlgcn.closed_form.audit.audit_graph`.
+
+        Args:
+            ids: names of the rows; None for those of the table that ``jlgcn fit`` read, or else
+                their numbers.
+            num_missing (int ≥ 0 or None, default None): number of missing edges; None for as many
+                as there are given edges.
+
+        Example:
+            >>> rng = np.random.default_rng(0)
+            >>> X = np.concatenate([rng.normal(size=(30, 3)), rng.normal(size=(30, 3)) + 4])
+            >>> y = np.full(60, -1)
+            >>> y[[0, 1, 30, 31]] = 0, 0, 1, 1
+            >>> edges = [[i, (i + step) % 30] for i in range(30) for step in (1, 2, 3)]
+            >>> edges += [[i + 30, j + 30] for i, j in edges] + [[5, 45]]
+            >>> edges += [[j, i] for i, j in edges]
+            >>> model = JLGCNClassifier().fit(X, y, np.transpose(edges))
+            >>> found = model.audit().suspicious
+            >>> found.source[0].item(), found.target[0].item()
+            (5, 45)
+        """
+        table = getattr(self, "table_", None)
+        ids = table.ids if ids is None and table is not None else ids
+        return audit(self._fitted, ids, num_missing)
+
+    def cleaned_graph(
+        self,
+        *,
+        num_removed: int | None = None,
+        num_added: int | None = None,
+    ) -> EdgeList:
+        """Return the given graph without suspicious edges and with missing ones, by row number.
+
+        :func:`jlgcn.io.to_scipy`, :func:`jlgcn.io.to_pyg` and :func:`jlgcn.io.to_networkx` convert
+        it. An :class:`Audit` at hand gives the same by ``audit.cleaned()``, without another search.
+
+        Args:
+            num_removed (int ≥ 0 or None, default None): most suspicious edges to leave out; None
+                for the estimated number of wrong ones.
+            num_added (int ≥ 0 or None, default None): likeliest missing edges to add; None for as
+                many as are left out.
+        """
+        found = audit(self._fitted, None, num_added)
+        return found.cleaned(num_removed, num_added)
+
+    def held_out_labels(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating]]:
+        """Return rows, their labels and out-of-fold probabilities, in the form cleanlab takes.
+
+        Each label is predicted by classifiers, a metric and a graph that were learned without it;
+        hyperparameters, weights of the classifiers and the temperature were selected with it.
+        ``cleanlab.filter.find_label_issues(labels, probabilities)`` finds doubtful labels. Closed
+        form only.
+
+        Returns:
+            Rows of `fit`, (M,); their labels as indices into :attr:`classes_`, (M,); probabilities,
+            (M, n_classes). Labels that no fit held out, and those of `validation`, are not there.
+        """
+        evidence = getattr(self._fitted, "evidence", None)
+        if evidence is None:
+            raise ValueError(
+                "out-of-fold probabilities are of the closed form, but the model was fitted with "
+                'solver="gradient"; fit with solver="closed_form"'
+            )
+        train, labels = self._fitted.train, self._fitted.labels
+        is_held_out = evidence.is_held_out[: len(train)]
+        found = evidence.held_out[: len(train)][is_held_out]
+        rows, codes = (part[is_held_out].cpu().numpy() for part in (train, labels))
+        return rows, codes, probabilities(found)
 
     def suggest_labels(self, n: int = 10) -> NDArray[np.int64]:
         """Return the n rows of `fit` to label next (active learning), the most informative first.

@@ -108,7 +108,7 @@ class Candidates:
         if self.given is not None:
             parts.append((self.given.pattern, self._given_weight(z, given_decay)))
         learned = SparseGraph.from_pattern(pattern, entries)
-        return JoinedGraph(learned, scale, _sum_with_loops(parts, num_nodes))
+        return JoinedGraph(learned, scale, sum_with_loops(parts, num_nodes))
 
     def select(self, metric: Tensor, num_neighbors: int) -> tuple[Pattern, Tensor]:  # …, (E,)
         """Return the symmetric pattern of each node's nearest candidates under a metric R.
@@ -231,7 +231,7 @@ def _row_numbers(matrix: Tensor) -> Tensor:  # (N · K,), int64
     return torch.arange(len(matrix), device=matrix.device).repeat_interleave(matrix.shape[1])
 
 
-def _sum_with_loops(parts: list[tuple[Pattern, Tensor]], num_nodes: int) -> SparseGraph:
+def sum_with_loops(parts: list[tuple[Pattern, Tensor]], num_nodes: int) -> SparseGraph:
     """Return the sum of sparse graphs and the identity, merged: one product instead of several."""
     loops = torch.arange(num_nodes, device=parts[0][1].device)
     row = torch.cat([loops, *(pattern.row for pattern, _ in parts)])

@@ -63,8 +63,13 @@ def to_pyg(edges: EdgeList) -> Data:
     )
 
 
-def to_networkx(edges: EdgeList, ids: Sequence[Any] | None = None) -> Any:  # noqa: ANN401
-    """Return a `networkx.Graph` with edge attribute `weight` and nodes named by `ids`.
+def to_networkx(
+    edges: EdgeList,
+    ids: Sequence[Any] | None = None,
+    *,
+    attribute: str = "weight",
+) -> Any:  # noqa: ANN401
+    """Return a `networkx.Graph` with weights as an edge attribute, and nodes named by `ids`.
 
     Example:
         >>> from jlgcn.graphs import SparseGraph, top_edges
@@ -78,25 +83,32 @@ def to_networkx(edges: EdgeList, ids: Sequence[Any] | None = None) -> Any:  # no
     graph = networkx.Graph()
     graph.add_nodes_from(names)
     ends = zip(edges.source.tolist(), edges.target.tolist(), strict=True)
-    graph.add_weighted_edges_from(
+    weighted = (
         (names[i], names[j], weight)
         for (i, j), weight in zip(ends, edges.weight.tolist(), strict=True)
     )
+    graph.add_weighted_edges_from(weighted, weight=attribute)
     return graph
 
 
 def write_edges(
-    edges: EdgeList, path: str | os.PathLike[str], ids: Sequence[Any] | None = None
+    edges: EdgeList,
+    path: str | os.PathLike[str],
+    ids: Sequence[Any] | None = None,
+    *,
+    attribute: str = "weight",
 ) -> Path:
     """Write edges to a file whose suffix is its format.
 
     Args:
         edges: edges to write.
         path: file that ends with ``.graphml`` (for Gephi), ``.csv`` or ``.parquet`` (extra
-            ``table``). Tables have the columns source, target and weight. Ids in CSV are escaped
-            for spreadsheets by :func:`csv_cell`.
+            ``table``). Tables have the columns source, target and `attribute`. Ids in CSV are
+            escaped for spreadsheets by :func:`csv_cell`.
         ids: names of the nodes; None for their numbers. GraphML and CSV store text, so ids that are
             equal as text, such as ``1`` and ``"1"``, are refused.
+        attribute (str, default "weight"): name of the weights' column, or of the attribute in
+            GraphML, such as "score" for the tables of an audit.
     """
     path = Path(path)
     names = _names(edges, ids)
@@ -113,12 +125,12 @@ def write_edges(
             import networkx
 
             with replacing(path) as file:
-                networkx.write_graphml(to_networkx(edges, names), file)
+                networkx.write_graphml(to_networkx(edges, names, attribute=attribute), file)
         case ".csv":
             cells = [csv_cell(name) for name in names]
             text = io.StringIO()
             writer = csv.writer(text)
-            writer.writerow(["source", "target", "weight"])
+            writer.writerow(["source", "target", attribute])
             ends = zip(edges.source.tolist(), edges.target.tolist(), strict=True)
             writer.writerows(
                 (cells[i], cells[j], weight)
@@ -139,7 +151,7 @@ def write_edges(
                 {
                     "source": column.take(arrow.array(_numpy(edges, "source"))),
                     "target": column.take(arrow.array(_numpy(edges, "target"))),
-                    "weight": _numpy(edges, "weight"),
+                    attribute: _numpy(edges, "weight"),
                 }
             )
             with replacing(path) as file:
