@@ -137,6 +137,22 @@ class Candidates:
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
         """Return new node, fitted node and weight of every edge that attaches new nodes."""
         index = self._search.search(min(self.index.shape[1], len(self.index)), x)
+        return self.attach_to(
+            index, x, metric, scale, edges, num_neighbors=num_neighbors, given_decay=given_decay
+        )
+
+    def attach_to(
+        self,
+        index: Tensor,  # (M, K), int64
+        x: Features,  # (M, in_channels)
+        metric: Tensor,
+        scale: float,
+        edges: tuple[Tensor, Tensor] | None,  # (2, E), int64, and (E,)
+        *,
+        num_neighbors: int,
+        given_decay: float = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
+        """Return :meth:`attach` for candidates that were searched already, -1 where fewer."""
         near = index.flatten().clamp(min=0)
         distance = _distances(x, self.x, index) / self.unit
         new = x @ metric
