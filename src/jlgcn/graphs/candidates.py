@@ -95,7 +95,7 @@ class Candidates:
         """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
-        row, col, weight = _top_k(self.index, self._learned_distance(z), num_neighbors)
+        row, col, weight = nearest_edges(self.index, self._learned_distance(z), num_neighbors)
         if order is not None:
             row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
@@ -159,7 +159,7 @@ class Candidates:
         if bool(metric.any()):
             added = pair_distances(new, _row_numbers(index), *self._projected(near, metric))
             distance = distance + added.view(index.shape)
-        row, col, weight = _top_k(index, distance, num_neighbors)
+        row, col, weight = nearest_edges(index, distance, num_neighbors)
         weight = scale * weight
         if edges is not None:
             (first, second), given = edges
@@ -229,7 +229,9 @@ def _distances(x: Features, among: Features, index: Tensor) -> Tensor:  # (N, K)
     return distance
 
 
-def _top_k(index: Tensor, distance: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor, Tensor]:
+def nearest_edges(
+    index: Tensor, distance: Tensor, num_neighbors: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return row, column and Gaussian weight of the nearest candidates of each row."""
     nearest, place = distance.topk(min(num_neighbors, index.shape[1]), largest=False)
     col = index.gather(1, place).flatten()

@@ -1,0 +1,11 @@
+"""The closed form on more rows than memory holds: shards on disk or in an object store."""
+
+from jlgcn.engine.fit import fit_shards
+from jlgcn.engine.local import LocalExecutor
+from jlgcn.engine.model import ShardedModel
+
+__all__ = [
+    "LocalExecutor",
+    "ShardedModel",
+    "fit_shards",
+]
