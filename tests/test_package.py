@@ -34,6 +34,7 @@ LAYERS = (
     ("training",),
     ("io",),
     ("estimator",),
+    ("engine",),
     ("report",),
     ("paper",),
     ("cli",),

@@ -150,10 +150,38 @@ def read_new_rows(table: Path, rows: TableNames) -> TableFile:
     return replace(found, x=found.x[:, order], feature_names=rows.feature_names)
 
 
+def is_sharded(model: str) -> bool:
+    """Return whether a model was fitted by an engine: in memory, models are on disk alone."""
+    return "://" in model or (Path(model) / "shards.json").exists()
+
+
+@contextmanager
+def engine_executor(engine: str, workers: int | None, address: str | None) -> Iterator[Any]:
+    """Start what runs the tasks of an engine, and end it."""
+    from jlgcn.engine import LocalExecutor, RayExecutor
+
+    match engine:
+        case "local":
+            executor: Any = LocalExecutor(workers)
+        case "ray":
+            executor = RayExecutor(address, workers)
+        case other:
+            raise ValueError(f"--engine must be local or ray, but it is {other!r}")
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
 def load_model(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     """Load a fitted model and the names of its table."""
     from jlgcn.estimator import JLGCNClassifier
 
+    if is_sharded(str(model)):
+        raise ValueError(
+            f'{model} was fitted by an engine, and has predictions alone: see "jlgcn predict"; for '
+            "edges, explanations and pages fit a part of the rows in memory"
+        )
     fitted = JLGCNClassifier.load(model)
     if fitted.table_ is None:
         raise ValueError(f'{model} has no names of rows and columns; fit it with "jlgcn fit"')

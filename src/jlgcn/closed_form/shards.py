@@ -129,7 +129,9 @@ class Rows:
             order.append(places)
         if not parts:
             return SparseFeatures.from_scipy(_as_scipy(self.tensors(0))[:0])
-        return SparseFeatures.from_scipy(scipy.sparse.vstack(parts)[torch.cat(order).argsort()])
+        return SparseFeatures.from_scipy(
+            scipy.sparse.vstack(parts)[torch.cat(order).argsort().numpy()]
+        )
 
     def by_shard(self, index: Tensor) -> list[tuple[int, Tensor, Tensor]]:
         """Return, for every shard that has some of the nodes, their places and local numbers."""
