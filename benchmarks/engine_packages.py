@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.measure import Peak, in_own_process, status_bytes
 from evaluation.studies.packages import Problem, fit_estimator, load
-from jlgcn.engine import LocalExecutor, fit_shards
+from jlgcn.engine import ShardedModel
 from jlgcn.training.environment import versions
 
 Found = dict[str, float]
@@ -46,13 +46,13 @@ def by_local(seed: int) -> Found:
     try:
         write(problem, folder)
         with Peak() as peak:
-            fit_shards(
+            ShardedModel.fit(
                 str(folder / "items"),
                 label="section",
                 id_column="name",
                 edges=str(folder / "edges.parquet"),
                 out=str(folder / "model"),
-                executor=LocalExecutor(1),
+                num_workers=1,
             )
         return _found(problem, read_predictions(folder / "model", "section"), peak)
     finally:

@@ -12,19 +12,19 @@ import torch
 
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form import ClosedFormOptions
-from jlgcn.engine import LocalExecutor, ShardedModel, fit_shards
+from jlgcn.engine import ShardedModel
 from jlgcn.engine.tasks import run_task
 from tests.engine.tables import OPTIONS, Items, draw, read, write
 
 
 def fit(folder: Path, *, out: str = "model", options: ClosedFormOptions = OPTIONS) -> ShardedModel:
-    return fit_shards(
+    return ShardedModel.fit(
         str(folder / "items"),
         label="kind",
         id_column="id",
         edges=str(folder / "edges.parquet"),
         out=str(folder / out),
-        executor=LocalExecutor(1),
+        num_workers=1,
         options=options,
         shard_rows=250,  # across files and row groups
     )
@@ -66,12 +66,12 @@ def test_new_rows_have_the_predictions_of_memory(
     folder: Path, in_memory: JLGCNClassifier, tmp_path: Path
 ) -> None:
     new = draw(300, seed=1)
-    columns = {f"f{k}": new.x[:, k] for k in range(new.x.shape[1])} | {"id": new.ids, "other": 1}
-    columns["other"] = new.ids
+    columns = {"other": new.ids, "id": new.ids}  # a column that the model does not know
+    columns |= {f"f{k}": new.x[:, k] for k in range(new.x.shape[1])}
     pq.write_table(pa.table(columns), tmp_path / "new.parquet")
     model = ShardedModel.load(str(folder / "model"))
     out = tmp_path / "out"
-    count = model.predict(str(tmp_path / "new.parquet"), str(out), LocalExecutor(1), shard_rows=128)
+    count = model.predict(str(tmp_path / "new.parquet"), str(out), num_workers=1, shard_rows=128)
     assert count == 300
     assert len(list(out.glob("*.parquet"))) == 3
     found, expected = read(str(out)), in_memory.predict_proba(new.x)
@@ -101,11 +101,11 @@ def test_words_have_the_predictions_of_memory(tmp_path: Path) -> None:
     lists = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 120)
     (tmp_path / "items").mkdir()
     pq.write_table(pa.table({"kind": labels, "words": lists}), tmp_path / "items" / "a.parquet")
-    model = fit_shards(
+    model = ShardedModel.fit(
         str(tmp_path / "items"),
         label="kind",
         out=str(tmp_path / "model"),
-        executor=LocalExecutor(1),
+        num_workers=1,
         options=OPTIONS,
         shard_rows=110,
     )
@@ -149,7 +149,7 @@ def test_few_of_equal_rows_are_in_the_index(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ({"label": "sort"}, "has no column 'sort' .asked for as label.; its columns are id"),
         ({"items": "nowhere"}, "holds no .parquet file; pass a file, or a folder"),
-        ({"id_column": "kind"}, "every row needs an id, but column 'kind'"),
+        ({"id_column": "kind", "drop": ["id", "text"]}, "every row needs an id, but column 'kind'"),
         ({"drop": []}, "features must be numbers, but column 'text' .* is of string"),
         ({"options": ClosedFormOptions(control="random metric")}, "is for fits in memory"),
     ],
@@ -161,7 +161,7 @@ def test_errors_say_what_to_do(change: dict[str, object], message: str, tmp_path
     arguments = {"items": "items", "label": "kind", "id_column": "id", "drop": ["text"]} | change
     arguments["items"] = str(tmp_path / str(arguments["items"]))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        fit_shards(out=str(tmp_path / "m"), executor=LocalExecutor(1), **arguments)  # type: ignore[arg-type]
+        ShardedModel.fit(out=str(tmp_path / "m"), num_workers=1, **arguments)  # type: ignore[arg-type]
 
 
 def test_ids_of_several_rows_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from jlgcn.engine import LocalExecutor, ShardedModel, fit_shards
+from jlgcn.engine import ShardedModel
 from tests.engine.tables import OPTIONS, draw, read, write
 
 server = pytest.importorskip("moto.server", reason="pip install moto[server]")
@@ -40,18 +40,18 @@ def test_an_object_store_gives_the_predictions_of_a_disk(
             file.write(path.read_bytes())
     found = []
     for root in (str(tmp_path), "s3://bucket"):
-        fit_shards(
+        ShardedModel.fit(
             f"{root}/items",
             label="kind",
             id_column="id",
             edges=f"{root}/edges.parquet",
             out=f"{root}/model",
-            executor=LocalExecutor(1),
+            num_workers=1,
             options=OPTIONS,
             shard_rows=128,
         )
         model = ShardedModel.load(f"{root}/model")
-        model.predict(f"{root}/items", f"{root}/out", LocalExecutor(1), shard_rows=128)
+        model.predict(f"{root}/items", f"{root}/out", num_workers=1, shard_rows=128)
         for folder in ("model/predictions", "out"):
             files = s3 if root.startswith("s3") else None
             found.append(read(f"{root.removeprefix('s3://')}/{folder}", files))

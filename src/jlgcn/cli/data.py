@@ -14,7 +14,6 @@ from jlgcn.cli.tables import (
     LayerOption,
     Model,
     complete_features,
-    engine_executor,
     is_sharded,
     load_model,
     plain_errors,
@@ -240,19 +239,20 @@ def _fit_shards(
     address: str | None,
 ) -> None:
     """Fit by an engine, and say what was learned."""
-    from jlgcn.engine import fit_shards
+    from jlgcn.engine import ShardedModel
 
-    with engine_executor(engine, workers, address) as executor:
-        model = fit_shards(
-            items,
-            label=label,
-            out=out,
-            executor=executor,
-            edges=edges,
-            id_column=id_column,
-            drop=drop or (),
-            scaler=scaler,  # type: ignore[arg-type]
-        )
+    model = ShardedModel.fit(
+        items,
+        label=label,
+        out=out,
+        edges=edges,
+        id_column=id_column,
+        drop=drop or (),
+        scaler=scaler,  # type: ignore[arg-type]
+        engine=engine,  # type: ignore[arg-type]
+        num_workers=workers,
+        address=address,
+    )
     found = model.document
     typer.echo(
         f"{model.num_rows:,} rows, {found['num_labels']:,} labels of {len(found['classes'])} "
@@ -329,8 +329,13 @@ def predict(
                 )
             from jlgcn.engine import ShardedModel
 
-            with engine_executor(engine or "local", workers, address) as executor:
-                count = ShardedModel.load(model).predict(table, out, executor)
+            count = ShardedModel.load(model).predict(
+                table,
+                out,
+                engine=engine or "local",  # type: ignore[arg-type]
+                num_workers=workers,
+                address=address,
+            )
             typer.echo(f"{count:,} rows written to {out}")
             return
         if engine is not None:

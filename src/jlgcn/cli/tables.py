@@ -155,24 +155,6 @@ def is_sharded(model: str) -> bool:
     return "://" in model or (Path(model) / "shards.json").exists()
 
 
-@contextmanager
-def engine_executor(engine: str, workers: int | None, address: str | None) -> Iterator[Any]:
-    """Start what runs the tasks of an engine, and end it."""
-    from jlgcn.engine import LocalExecutor, RayExecutor
-
-    match engine:
-        case "local":
-            executor: Any = LocalExecutor(workers)
-        case "ray":
-            executor = RayExecutor(address, workers)
-        case other:
-            raise ValueError(f"--engine must be local or ray, but it is {other!r}")
-    try:
-        yield executor
-    finally:
-        executor.close()
-
-
 def load_model(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     """Load a fitted model and the names of its table."""
     from jlgcn.estimator import JLGCNClassifier

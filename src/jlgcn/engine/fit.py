@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from jlgcn.closed_form.fit import Fitted, fit_layers, labelled_problem
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.scaling import KINDS, ColumnStatistics, FeatureScaler, Kind, guess_kind
 from jlgcn.closed_form.sharded import DiffusedShards, Done, ShardedNodes, classifier_tensors
-from jlgcn.engine.model import ShardedModel, write_predictions
+from jlgcn.engine.document import write_document
+from jlgcn.engine.predict import write_predictions
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import (
     ItemTable,
@@ -45,33 +47,8 @@ def fit_shards(
     scaler: Kind = "auto",
     options: ClosedFormOptions | None = None,
     shard_rows: int | None = None,
-) -> ShardedModel:
-    r"""Fit the closed form to more rows than memory holds.
-
-    The steps of :func:`jlgcn.closed_form.fit_closed_form` on Parquet files, shard by shard; the
-    driver holds the labelled rows and sums over shards. Every intermediate file is named by the
-    hash of its inputs: a fit that was interrupted goes on where it stopped when it is run again.
-
-    Args:
-        items: folder of Parquet files, or one file, on disk or in an object store (``s3://…``).
-            Every column that no other argument names is a feature: numbers, or lists of them
-            (embeddings).
-        label: column of classes; null, "" or -1 in unlabelled rows.
-        out: folder of the model, on disk or in an object store; a disk must be shared by all
-            machines.
-        executor: :class:`jlgcn.engine.LocalExecutor` or :class:`jlgcn.engine.RayExecutor`.
-        edges: Parquet files of known edges: two columns of ids, and optionally "weight".
-        id_column: column of unique ids; None for row numbers.
-        drop: columns that are not features.
-        scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature scaling;
-            "auto" looks at 2,000 rows.
-        options: hyperparameters; None for the defaults. Controls are not available.
-        shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
-
-    Cost: as in memory, plus the files: N·(8·n_candidates + 24·n_neighbors + 8·n_components) bytes,
-    several times over where hyperparameters are selected. A task of the diffusion takes at most
-    4 GiB, and a few bytes for each row; others take a shard.
-    """
+) -> dict[str, Any]:
+    """Fit by an executor, and return the document; see :meth:`ShardedModel.fit`."""
     options = ClosedFormOptions() if options is None else options
     check_options(options)
     if options.control != "none":
@@ -153,7 +130,7 @@ def _write(
     classes: list[str],
     raw: list[str],
     num_labels: int,
-) -> ShardedModel:
+) -> dict[str, Any]:
     """Score all rows, write predictions and document, delete what prediction does not need."""
     scores, said = nodes.scores(fitted.diffused, fitted.classifier)
     tasks = [
@@ -179,31 +156,28 @@ def _write(
             **classifier_tensors(fitted.classifier),
         }
     )
-    model = ShardedModel(
-        out,
-        {
-            "schema": 1,
-            "options": asdict(fitted.options),
-            "classes": classes,
-            "columns": list(table.columns),
-            "id_column": table.id_column,
-            "label_column": table.label_column,
-            "scaler": {n: getattr(scaler, n) for n in ("kind", "is_count", "power")},
-            "bounds": nodes.bounds,
-            "unit": nodes.unit,
-            "learned_scale": fitted.diffused.joined.scale,
-            "landmark_gamma": fitted.classifier.landmarks.gamma,
-            "losses": [layer.loss for layer in fitted.layers],
-            "evidence": str(fitted.evidence),
-            "num_labels": num_labels,
-            "head": head,
-            "index": nodes.index,
-            "x": nodes.x,
-            "scores": scores,
-            "said": list(said),
-        },
-    )
-    model.save()
+    document = {
+        "schema": 1,
+        "options": asdict(fitted.options),
+        "classes": classes,
+        "columns": list(table.columns),
+        "id_column": table.id_column,
+        "label_column": table.label_column,
+        "scaler": {n: getattr(scaler, n) for n in ("kind", "is_count", "power")},
+        "bounds": nodes.bounds,
+        "unit": nodes.unit,
+        "learned_scale": fitted.diffused.joined.scale,
+        "landmark_gamma": fitted.classifier.landmarks.gamma,
+        "losses": [layer.loss for layer in fitted.layers],
+        "evidence": str(fitted.evidence),
+        "num_labels": num_labels,
+        "head": head,
+        "index": nodes.index,
+        "x": nodes.x,
+        "scores": scores,
+        "said": list(said),
+    }
+    write_document(out, document)
     needed = {head, nodes.index, *nodes.x, *scores, *said}
     engine.store.remove([name for name in engine.store.names() if name not in needed])
-    return model
+    return document

@@ -1,69 +1,25 @@
-"""A model fitted to shards: its document, and predictions of new rows against the kept index."""
+"""The closed form fitted to shards, and its predictions of new rows."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from jlgcn._files import hash_of_document
-from jlgcn._optional import require
-from jlgcn._schema import flag, list_of, maybe, real, record, text, whole, word
-from jlgcn.closed_form.model import AttachedRows
-from jlgcn.closed_form.options import CHECKS
-from jlgcn.closed_form.scaling import KINDS
-from jlgcn.closed_form.shards import Files, Output, Rows, read_classifier, scaled, searched
+from jlgcn.closed_form.options import ClosedFormOptions
+from jlgcn.closed_form.scaling import Kind
+from jlgcn.engine.document import read_document
+from jlgcn.engine.executors import EngineName, open_executor
+from jlgcn.engine.fit import fit_shards
+from jlgcn.engine.predict import BATCH_ROWS, attach_rows
 from jlgcn.engine.store import Store
-from jlgcn.engine.table import ids_of, open_table, read_rows
-from jlgcn.engine.tasks import Engine, Executor
-from jlgcn.graphs.candidates import Candidates
-from jlgcn.ops.cells import CellIndex
-
-DOCUMENT = "shards.json"
-
-# New rows that are attached at a time.
-_BATCH_ROWS = 4096
-
-_MANY = 10**9
-_NAME = text(100_000)
-_NAMES = list_of(_NAME, _MANY)
-_AMOUNT = real(0, 1e300)
-
-#: Names, types and ranges of the document's fields.
-_CHECK = record(
-    {
-        "schema": whole(1, 1),
-        "sha256": text(64),
-        "options": record(CHECKS),
-        "classes": _NAMES,
-        "columns": _NAMES,
-        "id_column": maybe(_NAME),
-        "label_column": _NAME,
-        "scaler": record(
-            {"kind": word(*KINDS[1:]), "is_count": flag, "power": real(0, 1, above=True)}
-        ),
-        "bounds": list_of(whole(0, 2**62), _MANY),
-        "unit": real(0, 1e300, above=True),
-        "learned_scale": _AMOUNT,
-        "landmark_gamma": _AMOUNT,
-        "losses": list_of(_AMOUNT, 1000),
-        "evidence": text(10_000),
-        "num_labels": whole(1, 2**62),
-        "head": _NAME,
-        "index": _NAME,
-        "x": _NAMES,
-        "scores": _NAMES,
-        "said": _NAMES,
-    }
-)
+from jlgcn.engine.table import open_table
+from jlgcn.engine.tasks import Engine
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedModel:
-    """A closed-form model whose rows are in shards; :func:`fit_shards` writes it.
+    """A closed-form model of more rows than memory holds.
 
     Its folder has ``shards.json``; ``parts`` with the index, features, diffused features and scores
     of the fitted rows, to which new rows are attached; and ``predictions``, Parquet files with id,
@@ -72,33 +28,90 @@ class ShardedModel:
     Attributes:
         uri: its folder, on disk or in an object store.
         document: the fields of ``shards.json``.
-    """
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+        >>> folder = tempfile.mkdtemp()
+        >>> kind = ["a"] + 29 * [None] + ["b"] + 29 * [None]
+        >>> table = pa.table({"kind": kind, "size": np.repeat([0.0, 9.0], 30) + np.tile(range(30), 2) / 30})
+        >>> pq.write_table(table, f"{folder}/items.parquet")
+        >>> model = ShardedModel.fit(
+        ...     f"{folder}/items.parquet", label="kind", out=f"{folder}/model", num_workers=1
+        ... )
+        >>> predicted = pq.read_table(f"{folder}/model/predictions").column("kind").to_pylist()
+        >>> predicted == 30 * ["a"] + 30 * ["b"]
+        True
+    """  # noqa: E501
 
     uri: str
     document: Mapping[str, Any]
 
     @classmethod
+    def fit(
+        cls,
+        items: str,
+        *,
+        label: str,
+        out: str,
+        edges: str | None = None,
+        id_column: str | None = None,
+        drop: Sequence[str] = (),
+        scaler: Kind = "auto",
+        options: ClosedFormOptions | None = None,
+        shard_rows: int | None = None,
+        engine: EngineName = "local",
+        num_workers: int | None = None,
+        address: str | None = None,
+    ) -> ShardedModel:
+        """Fit the closed form to Parquet files.
+
+        The steps of :func:`jlgcn.closed_form.fit_closed_form`, shard by shard; the driver holds the
+        labelled rows and sums over shards. Every intermediate file is named by the hash of its
+        inputs: a fit that was interrupted goes on where it stopped when it is run again.
+
+        Args:
+            items: folder of Parquet files, or one file, on disk or in an object store (``s3://…``).
+                Every column that no other argument names is a feature: numbers, or lists of them
+                (embeddings).
+            label: column of classes; null, "" or -1 in unlabelled rows.
+            out: folder of the model, on disk or in an object store; a disk must be shared by all
+                machines.
+            engine ({"local", "ray"}, default "local"): what runs the stages, a pool of processes or
+                a Ray cluster.
+            num_workers: processes of "local", or cores of a Ray that is started here; None for all.
+            address: address of a running Ray cluster; None starts Ray on this machine.
+            edges: Parquet files of known edges: two columns of ids, and optionally "weight".
+            id_column: column of unique ids; None for row numbers.
+            drop: columns that are not features.
+            scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature
+                scaling; "auto" looks at 2,000 rows.
+            options: hyperparameters; None for the defaults. Controls are not available.
+            shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
+
+        Cost: as in memory, plus the files, N·(8·n_candidates + 24·n_neighbors + 8·n_components)
+        bytes and, where hyperparameters are selected, several times the last two. A task of the
+        diffusion takes at most 4 GiB, and a few bytes for each row; others take a shard.
+        """
+        with open_executor(engine, num_workers, address) as executor:
+            document = fit_shards(
+                items,
+                label=label,
+                out=out,
+                executor=executor,
+                edges=edges,
+                id_column=id_column,
+                drop=drop,
+                scaler=scaler,
+                options=options,
+                shard_rows=shard_rows,
+            )
+        return cls(out, document)
+
+    @classmethod
     def load(cls, uri: str) -> ShardedModel:
         """Return the model in a folder."""
-        try:
-            found = json.loads(Store(uri).read(DOCUMENT))
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{uri} holds no model of shards: {DOCUMENT} is missing; pass the folder of a fit "
-                "with an engine"
-            ) from None
-        own_hash = found.pop("sha256", "") if isinstance(found, dict) else ""
-        if own_hash != hash_of_document(found):
-            raise ValueError(f"{uri}/{DOCUMENT} does not have its own hash; copy or fit it again")
-        _CHECK({"sha256": own_hash} | found, "")
-        return cls(uri, found)
-
-    def save(self) -> None:
-        """Write the document, which makes the folder a model."""
-        signed = {"sha256": hash_of_document(dict(self.document))} | dict(self.document)
-        _CHECK(signed, "")
-        with Store(self.uri).writing(DOCUMENT) as file:
-            file.write(json.dumps(signed, indent=2).encode())
+        return cls(uri, read_document(uri))
 
     @property
     def num_rows(self) -> int:
@@ -106,7 +119,14 @@ class ShardedModel:
         return int(self.document["bounds"][-1])
 
     def predict(
-        self, items: str, out: str, executor: Executor, *, shard_rows: int | None = None
+        self,
+        items: str,
+        out: str,
+        *,
+        shard_rows: int | None = None,
+        engine: EngineName = "local",
+        num_workers: int | None = None,
+        address: str | None = None,
     ) -> int:
         """Predict new rows (inductive), batch by batch; return their number.
 
@@ -116,9 +136,11 @@ class ShardedModel:
         Args:
             items: Parquet files with the columns of fit, on disk or in an object store.
             out: folder for Parquet files with id, class and probability of every row. Those that
-                are there already, of the same input, are not made again.
-            executor: what runs the tasks.
+                are there already, of the same input and model, are not made again.
             shard_rows: rows of an output file; None for 131,072, or fewer if they are wide.
+            engine: as of :meth:`fit`, like the arguments after it.
+            num_workers: see there.
+            address: see there.
         """
         found = self.document
         table = open_table(
@@ -128,104 +150,13 @@ class ShardedModel:
             features=found["columns"],
             shard_rows=shard_rows,
         )
-        engine = Engine(Store(out, f"{self.uri}/parts"), executor)
         tasks = [
             task | {"model": dict(found), "first": first}
             for task, first in zip(table.arguments(), table.bounds, strict=False)
         ]
         width = 4 * len(found["columns"])
-        num_bytes = 2**30 + 8 * _BATCH_ROWS * found["options"]["n_candidates"] * width
-        engine.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
+        num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
+        with open_executor(engine, num_workers, address) as executor:
+            runner = Engine(Store(out, f"{self.uri}/parts"), executor)
+            runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
         return table.bounds[-1]
-
-
-def attach_rows(
-    files: Files,
-    model: Mapping[str, Any],
-    uri: str,
-    columns: Sequence[str],
-    id_column: str | None,
-    label_column: str | None,
-    pieces: Any,  # noqa: ANN401
-    stamp: str,
-    shard: int,
-    first: int,
-) -> Output:
-    """Predict the rows of a part of a table by attaching each to the fitted rows."""
-    raw, ids, _ = read_rows(uri, columns, id_column, label_column, pieces)
-    head, options = files.tensors(model["head"]), model["options"]
-    if raw.shape[1] != len(head["shift"]):
-        raise ValueError(
-            f"rows must have the {len(head['shift'])} features of the model, but those of {uri} "
-            f"have {raw.shape[1]}; pass the same columns"
-        )
-    index = CellIndex.read(files.path(model["index"]))
-    classifier = read_classifier(head, model["landmark_gamma"])
-    bounds, metric = model["bounds"], head["metric"]
-    rows = Rows(files, model["x"], bounds)
-    fitted = Rows(files, model["scores"], bounds)
-    empty = torch.zeros(0, 0)
-    parts = []
-    for batch in raw.split(_BATCH_ROWS):
-        x = scaled(files, model["head"], model["scaler"], batch)
-        own = x @ head["projection"]
-        found, _ = index.search(searched(x, own), min(options["n_candidates"], bounds[-1]))
-        near, place = found.clamp(min=0).unique(return_inverse=True)
-        candidates = Candidates(rows.features(near), model["unit"], empty, empty, None, None)
-        edges = candidates.attach_to(
-            place.masked_fill(found < 0, -1),
-            x,
-            metric,
-            model["learned_scale"],
-            None,
-            num_neighbors=options["n_neighbors"],
-        )
-        diffused, degree = fitted.gather("diffused", near), fitted.gather("degree", near)
-        attached = AttachedRows(*edges, diffused, degree)
-        scores = attached.scores(own, classifier, options["restart"])
-        if len(classifier.blocks):
-            scores = scores + x @ classifier.blocks[0]
-        parts.append(scores)
-    if ids is None:
-        ids = ids_of({}, first, len(raw))
-    names = (model["id_column"], model["label_column"], model["classes"])
-    return predictions(torch.cat(parts), ids, *names)
-
-
-def write_predictions(
-    files: Files,
-    scores: str,
-    raw: str,
-    id_column: str | None,
-    label_column: str,
-    classes: Sequence[str],
-    first: int,
-    shard: int,
-) -> Output:
-    """Write the predictions of a shard of fitted rows."""
-    logits = files.tensors(scores)["logits"]
-    ids = ids_of(files.tensors(raw), first, len(logits))
-    return predictions(logits, ids, id_column, label_column, classes)
-
-
-def predictions(
-    logits: torch.Tensor,
-    ids: Any,  # noqa: ANN401
-    id_column: str | None,
-    label_column: str,
-    classes: Sequence[str],
-) -> Output:
-    """Return a Parquet file with id, class and probability of rows."""
-    arrow = require("pyarrow", "scale", "writing predictions")
-    parquet = require("pyarrow.parquet", "scale", "writing predictions")
-    probability, best = logits.double().softmax(-1).max(-1)
-    names = arrow.DictionaryArray.from_arrays(best.int().numpy(), arrow.array(list(classes)))
-    columns = {id_column or "row": ids, label_column: names}
-    table = arrow.table(columns | {"probability": probability.float().numpy()})
-
-    def write(file: Any) -> None:  # noqa: ANN401
-        # To an open file, which the store opened by its safe writer.
-        with parquet.ParquetWriter(file, table.schema) as writer:
-            writer.write(table)
-
-    return Output(write=write, suffix=".parquet")
