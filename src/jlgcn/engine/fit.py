@@ -31,6 +31,9 @@ from jlgcn.engine.tasks import Engine, Executor
 
 logger = logging.getLogger(__name__)
 
+# Memory of the join of edges: two thirds are DuckDB's.
+_JOIN_BYTES = 3 * 2**30
+
 # Rows by which "auto" tells kinds of features apart.
 _NUM_SAMPLED = 2000
 
@@ -73,7 +76,7 @@ def fit_shards(
     joined = None
     if edges is not None:
         task = {"uri": edges, "stamp": stamp_of(edges), "raw": raw, "bounds": bounds}
-        joined = engine.run(join_edges, [task], num_bytes=2**32)[0].name
+        joined = engine.run(join_edges, [task], num_bytes=_JOIN_BYTES)[0].name
     nodes = ShardedNodes.prepare(
         engine,
         raw,

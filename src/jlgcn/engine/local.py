@@ -23,7 +23,10 @@ class LocalExecutor:
     """
 
     def __init__(self, num_workers: int | None = None) -> None:
-        self.num_workers = num_workers or len(os.sched_getaffinity(0))
+        # The cores that this process may use, where the system says so.
+        affinity = getattr(os, "sched_getaffinity", None)
+        cores = len(affinity(0)) if affinity is not None else os.cpu_count()
+        self.num_workers = num_workers or cores or 1
         self._pool: ProcessPoolExecutor | None = None
 
     def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
