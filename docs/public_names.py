@@ -22,6 +22,7 @@ PACKAGES = (
     "jlgcn.nn",
     "jlgcn.training",
     "jlgcn.closed_form",
+    "jlgcn.engine",
     "jlgcn.report",
     "jlgcn.io",
     "jlgcn.paper",

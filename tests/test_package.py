@@ -34,6 +34,7 @@ LAYERS = (
     ("training",),
     ("io",),
     ("estimator",),
+    ("engine",),
     ("report",),
     ("paper",),
     ("cli",),
@@ -76,6 +77,8 @@ WRITES_TO_FILE = re.compile(
 #: Where something is written without jlgcn._files, and why.
 WRITERS = {
     ("paper/figures.py", "figure.savefig"): "to an open file, which write_report has replacing",
+    ("ops/cells.py", "faiss.write_index"): "to an open file, which a store has replacing",
+    ("engine/model.py", "writer.write_table"): "to an open file, which a store has replacing",
 }
 
 

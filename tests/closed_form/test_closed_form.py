@@ -295,8 +295,8 @@ def test_kernel_scores_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("jlgcn.closed_form.nystroem._CHUNK_ROWS", 15)  # 15, 15 and 10
     features = torch.randn(40, 5, dtype=F64)
     labeled = torch.arange(0, 40, 2)
-    landmarks = Landmarks.place(features, labeled)
-    variance = features.var(0, correction=0).sum()
+    variance = float(features.var(0, correction=0).sum())
+    landmarks = Landmarks.place(features[labeled], variance)
     kernel = (-0.25 * torch.cdist(features, features).square() / variance).exp()
     found = landmarks.scores(features, landmarks.whitening())
     # With a landmark it is the kernel itself; between others, what landmarks see of it.
@@ -306,9 +306,9 @@ def test_kernel_scores_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch) 
     # Rows that are far from 0, and near to each other for that, are told apart as well.
     far = (1000 + features).float()
     units = torch.eye(len(labeled))
-    far_found = Landmarks.place(far, labeled).scores(far, units).double()
+    far_found = Landmarks.place(far[labeled], variance).scores(far, units).double()
     assert largest_difference(far_found, kernel[:, labeled]) < 1e-2
-    many = Landmarks.place(torch.randn(2000, 5), torch.arange(2000))
+    many = Landmarks.place(torch.randn(2000, 5), 5.0)
     assert len(many.points) == MAX_LANDMARKS
 
 

@@ -14,6 +14,7 @@ from jlgcn.cli.tables import (
     LayerOption,
     Model,
     complete_features,
+    is_sharded,
     load_model,
     plain_errors,
     printable,
@@ -33,6 +34,37 @@ Table = Annotated[
         help="CSV or Parquet file. Each column that no option names is a numeric feature.",
     ),
 ]
+# As text, since a Path would take a slash out of s3://.
+Items = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV or Parquet file; with --engine a Parquet file or a folder of some, on disk or "
+        "s3://. Each column that no option names is a numeric feature, with --engine also a column "
+        "of lists (embeddings).",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help='For more rows than memory holds: "local" (a pool of processes) or "ray" (a cluster). '
+        "Default: in memory.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Engine: number of processes. Default: one a core."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help='Engine ray: address of the cluster, or "auto". Default: start Ray on this machine.',
+    ),
+]
 IdOption = Annotated[
     str | None,
     typer.Option("--id", metavar="COLUMN", help="Column of unique row ids. Default: row numbers."),
@@ -49,6 +81,15 @@ EdgesOption = Annotated[
         "--edges",
         metavar="FILE",
         help='Known edges, CSV or Parquet: two columns of row ids, and optionally "weight".',
+    ),
+]
+ItemEdgesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--edges",
+        metavar="FILE",
+        help='Known edges, CSV or Parquet: two columns of row ids, and optionally "weight". With '
+        "--engine Parquet files, on disk or s3://.",
     ),
 ]
 DropOption = Annotated[
@@ -80,11 +121,11 @@ EpochsOption = Annotated[int, typer.Option(min=1, help="Epochs of the network, e
 
 
 def fit(
-    table: Table,
+    table: Items,
     label: LabelOption,
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Folder to write to.")],
+    out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Folder to write to.")],
     id_column: IdOption = None,
-    edges: EdgesOption = None,
+    edges: ItemEdgesOption = None,
     drop: DropOption = None,
     scaler: ScalerOption = "auto",
     solver: SolverOption = "closed_form",
@@ -117,6 +158,9 @@ def fit(
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Network: seed of its start and of dropout.")] = 0,
     device: DeviceOption = "cpu",
+    engine: EngineOption = None,
+    workers: WorkersOption = None,
+    address: AddressOption = None,
 ) -> None:
     """Fit a semi-supervised classifier to a table with some labels, and learn its graph.
 
@@ -135,13 +179,27 @@ def fit(
     It learns a graph in each of two layers and trains metric and weights jointly
     by gradient descent; held-out labels select the epoch. Every command below
     reads both kinds of model.
+
+    More rows than memory holds: jlgcn fit items/ --id name --label kind --edges
+    edges/ --engine local --out items-model
+
+    The same closed form on folders of Parquet files, shard by shard, by processes
+    of this machine or by a Ray cluster (--engine ray); folders may be on S3, and
+    edges name ids. The model has predictions of all rows, as Parquet, and "jlgcn
+    predict" reads it. A command that was interrupted goes on when it is run again.
     """
+    if engine is not None:
+        with plain_errors():
+            if solver != "closed_form" or device != "cpu":
+                raise ValueError('an engine runs solver="closed_form" on CPUs; leave out --engine')
+            _fit_shards(table, label, out, id_column, edges, drop, scaler, engine, workers, address)
+        return
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.document import TableNames
 
     with plain_errors():
-        found, labels = read_labelled(table, id_column, label, drop)
-        graph = None if edges is None else read_graph(edges, found.ids)
+        found, labels = read_labelled(Path(table), id_column, label, drop)
+        graph = None if edges is None else read_graph(Path(edges), found.ids)
         model = JLGCNClassifier(
             solver=solver,  # type: ignore[arg-type]
             scaler=scaler,  # type: ignore[arg-type]
@@ -156,7 +214,7 @@ def fit(
         )
         model.fit(complete_features(found), labels, graph).set_params(verbose=False)
         model.table_ = TableNames(found.ids, id_column, label, drop or [], found.feature_names)
-        model.save(out)
+        model.save(Path(out))
     typer.echo(
         f"{len(found.ids):,} rows, {len(found.feature_names):,} features (scaled as "
         f"{model.scaler_.kind}), {len(model.model_.train):,} labels of {len(model.classes_)} "
@@ -166,6 +224,43 @@ def fit(
         f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '
         f'"jlgcn edges {out} --out edges.graphml".'
     )
+
+
+def _fit_shards(
+    items: str,
+    label: str,
+    out: str,
+    id_column: str | None,
+    edges: str | None,
+    drop: list[str] | None,
+    scaler: str,
+    engine: str,
+    workers: int | None,
+    address: str | None,
+) -> None:
+    """Fit by an engine, and say what was learned."""
+    from jlgcn.engine import ShardedModel
+
+    model = ShardedModel.fit(
+        items,
+        label=label,
+        out=out,
+        edges=edges,
+        id_column=id_column,
+        drop=drop or (),
+        scaler=scaler,  # type: ignore[arg-type]
+        engine=engine,  # type: ignore[arg-type]
+        num_workers=workers,
+        address=address,
+    )
+    found = model.document
+    typer.echo(
+        f"{model.num_rows:,} rows, {found['num_labels']:,} labels of {len(found['classes'])} "
+        f"classes (features scaled as {found['scaler']['kind']}); kNN graph with n_neighbors="
+        f"{found['options']['n_neighbors']}; {found['evidence']}. Predictions are in "
+        f"{out}/predictions."
+    )
+    typer.echo(f'Next: "jlgcn predict {out} NEW --out SCORES".')
 
 
 def _summary(model: JLGCNClassifier) -> str:
@@ -182,15 +277,28 @@ def _summary(model: JLGCNClassifier) -> str:
 
 
 def predict(
-    model: Model,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help='Folder of a fitted model, see "jlgcn fit".')
+    ],
     table: Annotated[
-        Path | None,
-        typer.Argument(metavar="TABLE", help="New rows, CSV or Parquet. Default: the rows of fit."),
+        str | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="New rows, CSV or Parquet; of a model by an engine, Parquet files, on disk or "
+            "s3://. Default: the rows of fit.",
+        ),
     ] = None,
     edges: EdgesOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")
+        str | None,
+        typer.Option(
+            help="CSV file to write; of a model by an engine, a folder for Parquet files. Default: "
+            "print to the terminal."
+        ),
     ] = None,
+    engine: EngineOption = None,
+    workers: WorkersOption = None,
+    address: AddressOption = None,
 ) -> None:
     """Predict the class of every row, with its probability.
 
@@ -204,15 +312,39 @@ def predict(
 
     Cells that a spreadsheet would run as a formula are prefixed with a single
     quote.
+
+    A model by an engine: jlgcn predict s3://model new/ --out scores/ --engine ray
+
+    New rows are attached batch by batch, by a search in the kept index; the folder
+    gets Parquet files with id, class and probability.
     """
     from jlgcn.io.export import csv_cell
 
     with plain_errors():
-        fitted, rows = load_model(model)
+        if is_sharded(model):
+            if table is None or out is None or edges is not None:
+                raise ValueError(
+                    f"{model} was fitted by an engine: pass new rows and --out, without --edges; "
+                    f"predictions of the rows of fit are in {model}/predictions"
+                )
+            from jlgcn.engine import ShardedModel
+
+            count = ShardedModel.load(model).predict(
+                table,
+                out,
+                engine=engine or "local",  # type: ignore[arg-type]
+                num_workers=workers,
+                address=address,
+            )
+            typer.echo(f"{count:,} rows written to {out}")
+            return
+        if engine is not None:
+            raise ValueError(f"{model} was fitted in memory; leave out --engine")
+        fitted, rows = load_model(Path(model))
         if table is None:
             ids, probability = rows.ids, fitted.label_distributions_
         else:
-            found = read_new_rows(table, rows)
+            found = read_new_rows(Path(table), rows)
             ids = found.ids
             graph = None if edges is None else read_cross_edges(edges, ids, rows.ids)
             probability = fitted.predict_proba(complete_features(found), graph)
@@ -223,7 +355,7 @@ def predict(
         header = (rows.id_column or "row", rows.label_column, "probability")
         cells = [[csv_cell(value) for value in line] for line in (header, *lines)]
         if out is not None:
-            write_file(out, _csv(cells, "\r\n"))
+            write_file(Path(out), _csv(cells, "\r\n"))
     if out is None:
         shown = [[printable(cell) for cell in line] for line in cells]
         typer.echo(_csv(shown, "\n"), nl=False)

@@ -150,10 +150,20 @@ def read_new_rows(table: Path, rows: TableNames) -> TableFile:
     return replace(found, x=found.x[:, order], feature_names=rows.feature_names)
 
 
+def is_sharded(model: str) -> bool:
+    """Return whether a model was fitted by an engine: in memory, models are on disk alone."""
+    return "://" in model or (Path(model) / "shards.json").exists()
+
+
 def load_model(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     """Load a fitted model and the names of its table."""
     from jlgcn.estimator import JLGCNClassifier
 
+    if is_sharded(str(model)):
+        raise ValueError(
+            f'{model} was fitted by an engine, and has predictions alone: see "jlgcn predict"; for '
+            "edges, explanations and pages fit a part of the rows in memory"
+        )
     fitted = JLGCNClassifier.load(model)
     if fitted.table_ is None:
         raise ValueError(f'{model} has no names of rows and columns; fit it with "jlgcn fit"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,15 +14,14 @@ from jlgcn._validation import check_finite, check_labels, check_real, check_shap
 from jlgcn.closed_form.classifier import Classifier, Evidence
 from jlgcn.closed_form.combine import gain, inverse_temperature, part_weights
 from jlgcn.closed_form.held_out import HeldOut
-from jlgcn.closed_form.layer import Problem, Scale, unit_rows
-from jlgcn.closed_form.local import Hops
+from jlgcn.closed_form.layer import D, Diffused, J, Nodes, NodesInMemory, Problem, Scale
 from jlgcn.closed_form.logistic import cross_entropy
 from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
 from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions, check_options
 from jlgcn.closed_form.selection import select_graph, select_metric_weight
 from jlgcn.graphs import SparseGraph
-from jlgcn.graphs.candidates import Candidates, Features
+from jlgcn.graphs.candidates import Candidates, Features, JoinedGraph
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.svd import principal_directions
 
@@ -109,44 +109,74 @@ def _fit(
     options: ClosedFormOptions,
 ) -> ClosedFormModel:
     problem = _problem(x, y, graph, train, val, weight, options)
+    fitted = fit_layers(problem, options, class_prior)
+    diffused, nodes = fitted.diffused, problem.nodes
+    assert isinstance(nodes, NodesInMemory)
+    return ClosedFormModel(
+        options=fitted.options,
+        candidates=nodes.candidates,
+        layers=fitted.layers,
+        graph=diffused.total,
+        learned_scale=diffused.scale,
+        projection=nodes.projection,
+        diffused=diffused.features,
+        classifier=fitted.classifier,
+        evidence=fitted.evidence,
+        train=train,
+        labels=y[train],
+    )
+
+
+class Fitted(NamedTuple, Generic[D]):
+    """What :func:`fit_layers` returns.
+
+    Attributes:
+        options: hyperparameters, with the selected values.
+        layers: metric, learned graph and loss of each layer.
+        diffused: what the last layer diffused.
+        classifier: the averaged classifiers, as one.
+        evidence: held-out losses and predictions, and the weights that follow from them.
+    """
+
+    options: SelectedOptions
+    layers: tuple[ClosedFormLayer, ...]
+    diffused: D
+    classifier: Classifier
+    evidence: Evidence
+
+
+@torch.no_grad()
+def fit_layers(
+    problem: Problem[J, D], options: ClosedFormOptions, class_prior: Tensor | None = None
+) -> Fitted[D]:
+    """Run the steps of :func:`fit_closed_form`, wherever the nodes are.
+
+    Args:
+        problem: the nodes, the labels, and which are held out.
+        options: hyperparameters.
+        class_prior: probability of each class among all nodes, (C,); None for no shift.
+    """
+    nodes = problem.nodes
     selected = select_graph(problem, options)
     metric = problem.no_metric()
-    diffused = problem.diffuse(problem.join(metric, selected), selected)
-    inputs = unit_rows(diffused.features)
-    is_last = selected.n_layers == 1
-    head, graph_weight, graph_bias = problem.classify(inputs, is_final=is_last)
+    diffused = nodes.diffuse(nodes.join(metric, selected), selected)
+    head, classifier = problem.classify(diffused, is_final=selected.n_layers == 1)
     selected, held_out, counts = select_metric_weight(problem, options, selected, diffused, head)
     losses = [_mean_loss(head.held_out, problem), _mean_loss(held_out, problem, counts)]
     layers = [ClosedFormLayer(metric, diffused.learned, losses[0])]
     everything = problem.held_out.final > 0
     for number in range(1, selected.n_layers):
-        probability = (inputs @ graph_weight + graph_bias).softmax(-1)
-        metric = problem.learn_metric(probability, everything, selected)
-        diffused = problem.diffuse(problem.join(metric, selected), selected)
-        inputs = unit_rows(diffused.features)
+        metric = problem.learn_metric(diffused, classifier, everything, selected)
+        diffused = nodes.diffuse(nodes.join(metric, selected), selected)
         is_last = number == selected.n_layers - 1
-        graph_weight, graph_bias = problem.reclassify(
-            inputs, head.penalty, (graph_weight, graph_bias), is_final=is_last
-        )
+        classifier = problem.reclassify(diffused, head.penalty, classifier, is_final=is_last)
         layers.append(ClosedFormLayer(metric, diffused.learned, losses[1]))
-    parts = [_Part("graph", held_out, graph_bias, graph=graph_weight)]
+    parts = [_Part("graph", held_out, classifier.bias, graph=classifier.weight)]
     parts = [*_local_parts(problem, selected), *parts]
-    classifier, evidence = _average(parts, problem, selected, counts)
+    average, evidence = _average(parts, problem, selected, counts)
     if class_prior is not None:
-        classifier = replace(classifier, bias=classifier.bias + _shift(class_prior, problem))
-    return ClosedFormModel(
-        options=selected,
-        candidates=problem.candidates,
-        layers=tuple(layers),
-        graph=diffused.total,
-        learned_scale=diffused.scale,
-        projection=problem.projection,
-        diffused=diffused.features,
-        classifier=classifier,
-        evidence=evidence,
-        train=train,
-        labels=y[train],
-    )
+        average = replace(average, bias=average.bias + _shift(class_prior, problem))
+    return Fitted(selected, tuple(layers), diffused, average, evidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,43 +200,65 @@ def _problem(
     val: Tensor | None,
     weight: Tensor | None,
     options: ClosedFormOptions,
-) -> Problem:
+) -> Problem[JoinedGraph, Diffused]:
     """Search neighbours, project, and decide which labels are held out."""
     candidates = Candidates.find(x, options.n_candidates, graph)
     projection = principal_directions(x, options.n_components)
+    nodes = NodesInMemory(candidates, projection, x @ projection)
     labeled = train if val is None else torch.cat([train, val])
+    return labelled_problem(
+        nodes, labeled, y[labeled], num_val=None if val is None else len(val), weight=weight
+    )
+
+
+def labelled_problem(
+    nodes: Nodes[J, D],
+    labeled: Tensor,  # (M,), int64
+    y: Tensor,  # (M,), int64
+    *,
+    num_val: int | None = None,
+    weight: Tensor | None = None,  # (M - num_val,)
+) -> Problem[J, D]:
+    """Decide which labels are held out of which fit.
+
+    Args:
+        nodes: all nodes.
+        labeled: labelled nodes, validation nodes last.
+        y: their classes.
+        num_val: number of validation nodes; None for cross-validation.
+        weight: weights of the training labels in the classifiers; None for 1.
+    """
     weights = torch.ones(len(labeled), dtype=torch.float64, device=labeled.device)
     if weight is not None:
-        weights[: len(train)] = weight / weight.double().mean().clamp(min=1e-30)
+        weights[: len(weight)] = weight / weight.double().mean().clamp(min=1e-30)
     held_out = (
-        HeldOut.folds(y[train], weights)
-        if val is None
-        else HeldOut.validation(weights, num_val=len(val))
+        HeldOut.folds(y, weights)
+        if num_val is None
+        else HeldOut.validation(weights, num_val=num_val)
     )
-    num_classes = int(y[labeled].max()) + 1
-    features = x @ projection
-    return Problem(candidates, projection, features, labeled, y[labeled], held_out, num_classes)
+    return Problem(nodes, labeled, y, held_out, num_classes=int(y.max()) + 1)
 
 
-def _local_parts(problem: Problem, options: SelectedOptions) -> list[_Part]:
+def _local_parts(problem: Problem[J, D], options: SelectedOptions) -> list[_Part]:
     """Fit the classifiers that see no learned graph."""
     parts = []
     names = options.parts.split("+")
     if "linear" in names:
-        parts.append(_linear(problem, "linear", None))
-        if problem.candidates.given is not None:
-            parts.append(_linear(problem, "neighbours", problem.candidates.given))
+        parts.append(_linear(problem, "linear"))
+        if problem.nodes.has_given:
+            parts.append(_linear(problem, "neighbours"))
     if "kernel" in names:
         parts.append(_kernel(problem))
     return parts
 
 
-def _linear(problem: Problem, name: str, given: SparseGraph | None) -> _Part:
+def _linear(problem: Problem[J, D], name: str) -> _Part:
     """Fit a linear classifier to own features, or to all blocks of :class:`Hops`."""
-    x, index = problem.candidates.x, problem.sampled
-    num_blocks = 1 if given is None else 3
-    is_large = len(index) * x.shape[1] * num_blocks > _MAX_ROW_ENTRIES
-    blocks = Hops(problem.features if is_large else x, given).rows(index)
+    nodes, index = problem.nodes, problem.sampled
+    has_neighbors = name == "neighbours"
+    num_blocks = 3 if has_neighbors else 1
+    is_large = len(index) * nodes.projection.shape[0] * num_blocks > _MAX_ROW_ENTRIES
+    blocks = nodes.blocks(index, has_neighbors=has_neighbors, of_components=is_large)
     num_labels = len(problem.y)
     scales = [Scale.of(block[num_labels:]) for block in blocks]
     scaled = [scale(block[:num_labels]) for scale, block in zip(scales, blocks, strict=True)]
@@ -218,15 +270,16 @@ def _linear(problem: Problem, name: str, given: SparseGraph | None) -> _Part:
         bias = bias - scale.center @ weights[-1]
     stacked = torch.stack(weights)
     return _Part(
-        name, head.held_out, bias, blocks=problem.projection @ stacked if is_large else stacked
+        name, head.held_out, bias, blocks=nodes.projection @ stacked if is_large else stacked
     )
 
 
-def _kernel(problem: Problem) -> _Part:
+def _kernel(problem: Problem[J, D]) -> _Part:
     """Fit a classifier to a Nyström RBF kernel of own features."""
-    landmarks = Landmarks.place(problem.features, problem.labeled)
-    whitening = landmarks.whitening().to(problem.features.dtype)
-    rows = landmarks.scores(problem.features[problem.sampled], whitening)
+    features = problem.nodes.components(problem.sampled)
+    landmarks = Landmarks.place(features[: len(problem.y)], problem.nodes.variance())
+    whitening = landmarks.whitening().to(features.dtype)
+    rows = landmarks.scores(features, whitening)
     scale = Scale.of(rows[len(problem.y) :])
     head = problem.fit_head(scale(rows[: len(problem.y)]))
     weight, bias = scale.undo(head.weight, head.bias)
@@ -234,7 +287,7 @@ def _kernel(problem: Problem) -> _Part:
 
 
 def _average(
-    parts: list[_Part], problem: Problem, options: SelectedOptions, counts: Tensor
+    parts: list[_Part], problem: Problem[J, D], options: SelectedOptions, counts: Tensor
 ) -> tuple[Classifier, Evidence]:
     """Weight the parts by their held-out losses, and calibrate the average."""
     names = options.parts.split("+")
@@ -263,14 +316,14 @@ def _average(
             for part, loss in zip(used, losses, strict=True)
         },
         without_graph=alone,
-        held_out=calibrated.to(problem.projection.dtype),
+        held_out=calibrated.to(problem.nodes.projection.dtype),
         is_held_out=counts,
     )
 
 
-def _sum(parts: list[_Part], factors: list[float], problem: Problem) -> Classifier:
+def _sum(parts: list[_Part], factors: list[float], problem: Problem[J, D]) -> Classifier:
     """Return one classifier whose scores are a sum of those of the parts."""
-    like, num_classes = problem.projection, problem.num_classes
+    like, num_classes = problem.nodes.projection, problem.num_classes
     found = [part.blocks for part in parts if part.blocks is not None]
     num_blocks = max((len(blocks) for blocks in found), default=0)
     graph = like.new_zeros(like.shape[1], num_classes)
@@ -288,14 +341,14 @@ def _sum(parts: list[_Part], factors: list[float], problem: Problem) -> Classifi
     return Classifier(graph, blocks, landmarks, kernel, bias)
 
 
-def _shift(prior: Tensor, problem: Problem) -> Tensor:  # (C,)
+def _shift(prior: Tensor, problem: Problem[J, D]) -> Tensor:  # (C,)
     """Return the logarithm of each class's prior over its share of the labels' weight."""
     weight = problem.held_out.final
     share = torch.bincount(problem.y, weight, minlength=problem.num_classes) / weight.sum()
-    return (prior.double() / share.clamp(min=1e-12)).log().to(problem.projection.dtype)
+    return (prior.double() / share.clamp(min=1e-12)).log().to(problem.nodes.projection.dtype)
 
 
-def _mean_loss(logits: Tensor, problem: Problem, counts: Tensor | None = None) -> float:
+def _mean_loss(logits: Tensor, problem: Problem[J, D], counts: Tensor | None = None) -> float:
     counts = problem.held_out.counts(problem.y) if counts is None else counts
     losses = cross_entropy(logits, problem.y)[counts]
     return float(losses.mean()) if len(losses) else 0.0

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from jlgcn.closed_form.held_out import HeldOut
+from jlgcn.closed_form.local import Hops
 from jlgcn.closed_form.logistic import Logistic, fit_logistic, refit_logistic
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.graphs import SparseGraph, personalized_pagerank
 from jlgcn.graphs.candidates import Candidates, JoinedGraph
 from jlgcn.graphs.diffusion import pagerank_rows
+from jlgcn.ops import SparseFeatures
 from jlgcn.ops.metric import regress_metric, variance_scale
 
 # Columns that are diffused at a time. So few columns of all nodes stay in the processor's cache:
@@ -72,39 +74,129 @@ class Scale(NamedTuple):
         return weight / self.factor, bias + self.center @ weight
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """What all layers share.
+class Softmax(NamedTuple):
+    """Class probabilities of classifier inputs: the softmax of a linear function.
 
     Attributes:
-        candidates: candidate edges.
+        weight: (D, C).
+        bias: (C,).
+        scale: what inputs are scaled by before; None for nothing.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    scale: Scale | None = None
+
+    def __call__(self, inputs: Tensor) -> Tensor:  # (N, D) to (N, C)
+        """Return class probabilities of unit rows."""
+        scaled = inputs if self.scale is None else self.scale(inputs)
+        return (scaled @ self.weight + self.bias).softmax(-1)
+
+
+class HasLearned(Protocol):
+    """Anything diffused, which remembers the learned graph that it was diffused over."""
+
+    @property
+    def learned(self) -> Any: ...  # noqa: ANN401, D102
+
+
+# Graphs, and features diffused over them, of those who hold the nodes: tensors, or names of files.
+J = TypeVar("J")
+D = TypeVar("D", bound=HasLearned)
+
+
+class Nodes(Protocol[J, D]):
+    """What is done with all N nodes, by whoever holds them: in memory, or in shards.
+
+    Everything else of a fit concerns labelled nodes and sums over nodes alone, and is written once,
+    in :class:`Problem` and the files beside it.
+    """
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, N."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether features are sparse: words."""
+
+    @property
+    def has_given(self) -> bool:
+        """Whether there is a given graph."""
+
+    @property
+    def projection(self) -> Tensor:
+        """Principal directions, (in_channels, n_components)."""
+
+    def join(self, metric: Tensor, options: SelectedOptions) -> J:
+        """Return the learned graph under a metric, and its sum with the given one."""
+
+    def diffuse(self, joined: J, options: SelectedOptions) -> D:
+        """Return the principal components diffused over a graph."""
+
+    def rows(self, diffused: D, index: Tensor) -> Tensor:  # (K, n_components)
+        """Return some rows of diffused features."""
+
+    def diffuse_rows(
+        self,
+        joined: J,
+        restarts: Sequence[float],
+        index: Tensor,
+        tolerance: float,
+        num_components: int | None,
+    ) -> Tensor:  # (R, K, D)
+        """Return some rows of features diffused with several restart probabilities."""
+
+    def learn_metric(
+        self,
+        diffused: D,
+        classifier: Softmax,
+        known: Tensor,  # (K,), int64
+        labels: Tensor,  # (K,), int64
+        options: SelectedOptions,
+    ) -> Tensor:  # (in_channels, C)
+        """Return R: the ridge regression of class probabilities on the features of all nodes."""
+
+    def components(self, index: Tensor) -> Tensor:  # (K, n_components)
+        """Return principal components of some nodes."""
+
+    def variance(self) -> float:
+        """Return the total variance of the principal components of all nodes."""
+
+    def blocks(
+        self, index: Tensor, *, has_neighbors: bool, of_components: bool
+    ) -> list[Tensor]:  # (K, F)
+        """Return some rows of the blocks of :class:`Hops`, of features or of components."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodesInMemory:
+    """:class:`Nodes` whose features and graphs are tensors.
+
+    Attributes:
+        candidates: features and candidate edges.
         projection: principal directions, (in_channels, n_components).
         features: principal components, which are diffused, (N, n_components).
-        labeled: labelled nodes, validation nodes last, (M,).
-        y: their classes, (M,).
-        held_out: which of them are held out of which fit.
-        num_classes: number of classes.
     """
 
     candidates: Candidates
     projection: Tensor
     features: Tensor
-    labeled: Tensor
-    y: Tensor
-    held_out: HeldOut
-    num_classes: int
 
     @property
-    def sampled(self) -> Tensor:  # (M + S,), int64
-        """The labelled nodes, and some of all nodes, evenly spaced."""
-        num_nodes = len(self.features)
-        count = min(num_nodes, _NUM_SAMPLED)
-        others = torch.arange(count, device=self.labeled.device) * num_nodes // count
-        return torch.cat([self.labeled, others])
+    def num_nodes(self) -> int:
+        """Number of nodes, N."""
+        return len(self.features)
 
-    def no_metric(self) -> Tensor:  # (in_channels, num_classes)
-        """Return R = 0, the metric of the first layer: the Euclidean distance alone."""
-        return self.projection.new_zeros(self.projection.shape[0], self.num_classes)
+    @property
+    def is_sparse(self) -> bool:
+        """Whether features are sparse: words."""
+        return isinstance(self.candidates.x, SparseFeatures)
+
+    @property
+    def has_given(self) -> bool:
+        """Whether there is a given graph."""
+        return self.candidates.given is not None
 
     def join(self, metric: Tensor, options: SelectedOptions) -> JoinedGraph:
         """Return the learned graph under a metric, and its sum with the given one."""
@@ -130,9 +222,104 @@ class Problem:
         ]
         return Diffused(*joined, torch.cat(diffused, -1))
 
+    def rows(self, diffused: Diffused, index: Tensor) -> Tensor:  # (K, n_components)
+        """Return some rows of diffused features."""
+        return diffused.features[index]
+
     def diffuse_rows(
         self,
         joined: JoinedGraph,
+        restarts: Sequence[float],
+        index: Tensor,
+        tolerance: float,
+        num_components: int | None,
+    ) -> Tensor:  # (R, K, D)
+        """Return some rows of features diffused with several restart probabilities."""
+        graph = joined.total.normalized()
+        features = self.features[:, :num_components]
+        parts = [
+            pagerank_rows(graph, columns.contiguous(), restarts, index, tolerance=tolerance)
+            for columns in features.split(DIFFUSED_COLUMNS, dim=-1)
+        ]
+        return torch.cat(parts, -1)
+
+    def learn_metric(
+        self,
+        diffused: Diffused,
+        classifier: Softmax,
+        known: Tensor,
+        labels: Tensor,
+        options: SelectedOptions,
+    ) -> Tensor:  # (in_channels, C)
+        """Return R, or the random one of a control."""
+        num_classes = len(classifier.bias)
+        if options.control == "random metric":
+            metric = torch.randn(
+                self.projection.shape[0],
+                num_classes,
+                dtype=self.projection.dtype,
+                device=self.projection.device,
+            )
+            # Matched by variance: a learned metric lies along the directions in which features
+            # vary most, so a random one of the same norm would add a fraction of its variance.
+            z = (self.candidates.x @ metric).double()
+            return metric * variance_scale(z, options.metric_weight).to(metric.dtype)
+        probability = classifier(unit_rows(diffused.features))
+        probability[known] = functional.one_hot(labels, num_classes).to(probability.dtype)
+        return self.projection @ regress_metric(
+            self.features, probability, options.metric_weight
+        ).to(self.projection.dtype)
+
+    def components(self, index: Tensor) -> Tensor:  # (K, n_components)
+        """Return principal components of some nodes."""
+        return self.features[index]
+
+    def variance(self) -> float:
+        """Return the total variance of the principal components."""
+        return float(self.features.var(0, correction=0).sum())
+
+    def blocks(
+        self, index: Tensor, *, has_neighbors: bool, of_components: bool
+    ) -> list[Tensor]:  # (K, F)
+        """Return some rows of the blocks of :class:`Hops`, of features or of components."""
+        x = self.features if of_components else self.candidates.x
+        return Hops(x, self.candidates.given if has_neighbors else None).rows(index)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(Generic[J, D]):
+    """What all layers share.
+
+    Attributes:
+        nodes: all nodes.
+        labeled: labelled nodes, validation nodes last, (M,).
+        y: their classes, (M,).
+        held_out: which of them are held out of which fit.
+        num_classes: number of classes.
+    """
+
+    nodes: Nodes[J, D]
+    labeled: Tensor
+    y: Tensor
+    held_out: HeldOut
+    num_classes: int
+
+    @property
+    def sampled(self) -> Tensor:  # (M + S,), int64
+        """The labelled nodes, and some of all nodes, evenly spaced."""
+        num_nodes = self.nodes.num_nodes
+        count = min(num_nodes, _NUM_SAMPLED)
+        others = torch.arange(count, device=self.labeled.device) * num_nodes // count
+        return torch.cat([self.labeled, others])
+
+    def no_metric(self) -> Tensor:  # (in_channels, num_classes)
+        """Return R = 0, the metric of the first layer: the Euclidean distance alone."""
+        projection = self.nodes.projection
+        return projection.new_zeros(projection.shape[0], self.num_classes)
+
+    def diffuse_rows(
+        self,
+        joined: J,
         restarts: Sequence[float],
         tolerance: float,
         num_components: int | None = None,
@@ -145,37 +332,34 @@ class Problem:
             tolerance: error of the diffusion.
             num_components: use so many principal components only; None for all.
         """
-        graph, index = joined.total.normalized(), self.sampled
-        features = self.features[:, :num_components]
-        parts = [
-            pagerank_rows(graph, columns.contiguous(), restarts, index, tolerance=tolerance)
-            for columns in features.split(DIFFUSED_COLUMNS, dim=-1)
-        ]
-        rows = unit_rows(torch.cat(parts, -1))
+        rows = self.nodes.diffuse_rows(joined, restarts, self.sampled, tolerance, num_components)
+        rows = unit_rows(rows)
         return torch.stack([Scale.of(each[len(self.y) :])(each[: len(self.y)]) for each in rows])
 
-    def classify(self, inputs: Tensor, *, is_final: bool) -> tuple[Logistic, Tensor, Tensor]:
-        """Return a logistic regression on inputs of all nodes, and its weight and bias for them.
+    def classify(self, diffused: D, *, is_final: bool) -> tuple[Logistic, Softmax]:
+        """Return a logistic regression on diffused features, and its probabilities.
 
         Args:
-            inputs: classifier inputs, (N, D), not scaled.
+            diffused: diffused features, not scaled.
             is_final: solve finely, for the model's own classifier.
         """
-        rows, scale = self._scaled(inputs)
+        rows, scale = self._scaled(diffused)
         head = fit_logistic(rows, self.y, self.held_out, self.num_classes, is_final=is_final)
-        return head, *scale.undo(head.weight, head.bias)
+        return head, Softmax(*scale.undo(head.weight, head.bias))
 
-    def reclassify(
-        self, inputs: Tensor, penalty: float, start: tuple[Tensor, Tensor], *, is_final: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Return weight and bias as :meth:`classify` does, for a given penalty, from a start."""
-        rows, scale = self._scaled(inputs)
-        start = scale.redo(*start)
-        head = refit_logistic(rows, self.y, self.held_out, penalty, start, is_final=is_final)
-        return scale.undo(*head)
+    def reclassify(self, diffused: D, penalty: float, start: Softmax, *, is_final: bool) -> Softmax:
+        """Return the probabilities of :meth:`classify` for a given penalty, from a start."""
+        rows, scale = self._scaled(diffused)
+        first = scale.redo(start.weight, start.bias)
+        head = refit_logistic(rows, self.y, self.held_out, penalty, first, is_final=is_final)
+        return Softmax(*scale.undo(*head))
 
-    def _scaled(self, inputs: Tensor) -> tuple[Tensor, Scale]:  # (M, D)
-        rows = inputs[self.sampled]
+    def scale(self, diffused: D) -> Scale:
+        """Return the statistics of unit rows of diffused features."""
+        return self._scaled(diffused)[1]
+
+    def _scaled(self, diffused: D) -> tuple[Tensor, Scale]:  # (M, D)
+        rows = unit_rows(self.nodes.rows(diffused, self.sampled))
         scale = Scale.of(rows[len(self.y) :])
         return scale(rows[: len(self.y)]), scale
 
@@ -184,7 +368,7 @@ class Problem:
         return fit_logistic(rows, self.y, self.held_out, self.num_classes)
 
     def learn_metric(
-        self, probability: Tensor, known: Tensor, options: SelectedOptions
+        self, diffused: D, classifier: Softmax, known: Tensor, options: SelectedOptions
     ) -> Tensor:  # (in_channels, num_classes)
         """Return R: the ridge regression of class probabilities on the features of all nodes.
 
@@ -192,21 +376,14 @@ class Problem:
         with their class.
 
         Args:
-            probability: predicted class probabilities of all nodes, (N, C); overwritten.
+            diffused: diffused features, whose unit rows are classified.
+            classifier: their class probabilities.
             known: which labels may be seen, (M,), bool.
             options: weight of the metric, and the control.
         """
-        if options.control == "random metric":
-            metric = torch.randn_like(self.no_metric())
-            # Matched by variance: a learned metric lies along the directions in which features
-            # vary most, so a random one of the same norm would add a fraction of its variance.
-            z = (self.candidates.x @ metric).double()
-            return metric * variance_scale(z, options.metric_weight).to(metric.dtype)
-        labels = functional.one_hot(self.y[known], self.num_classes)
-        probability[self.labeled[known]] = labels.to(probability.dtype)
-        return self.projection @ regress_metric(
-            self.features, probability, options.metric_weight
-        ).to(self.projection.dtype)
+        return self.nodes.learn_metric(
+            diffused, classifier, self.labeled[known], self.y[known], options
+        )
 
 
 def unit_rows(x: Tensor) -> Tensor:

@@ -171,16 +171,10 @@ class ClosedFormModel:
             num_neighbors=self.options.n_neighbors,
             given_decay=self.options.given_decay,
         )
-        degree = weight.new_ones(x.shape[0]).index_add(0, row, weight)
-        weight = weight * degree[row].rsqrt() * self.graph.degree()[col].rsqrt()
-        walk = 1 - self.options.restart
         own = x @ self.projection
-        h = self.options.restart * own
-        h = h + walk * _sum_neighbors(torch.stack([row, col]), weight, x.shape[0], self.diffused)
-        h = h / (1 - walk / degree).unsqueeze(-1)
+        near = AttachedRows(row, col, weight, self.diffused, self.graph.degree())
         classifier = self.classifier
-        scores = unit_rows(h) @ classifier.graph + classifier.bias
-        scores = scores + classifier.own_scores(own)
+        scores = near.scores(own, classifier, self.options.restart)
         if len(classifier.blocks):
             scores = scores + x @ classifier.blocks[0]
         if len(classifier.blocks) > 1 and edges is not None:
@@ -315,6 +309,42 @@ class ClosedFormModel:
         """
         metric = self.layers[layer].metric
         return mean_contributions(self.candidates.x, metric, 1 / self.candidates.unit)
+
+
+class AttachedRows(NamedTuple):
+    """New nodes with their edges to fitted nodes, see :meth:`ClosedFormModel.predict`.
+
+    Attributes:
+        row: new node of each edge, (E,).
+        col: fitted node of each edge, (E,).
+        weight: weights, not normalised, (E,).
+        diffused: diffused features of fitted nodes, (K, n_components).
+        degree: degrees of fitted nodes, (K,).
+    """
+
+    row: Tensor
+    col: Tensor
+    weight: Tensor
+    diffused: Tensor
+    degree: Tensor
+
+    def scores(self, own: Tensor, classifier: Classifier, restart: float) -> Tensor:  # (M, C)
+        """Return scores by diffused features and the kernel.
+
+        Args:
+            own: principal components of the new nodes, (M, n_components).
+            classifier: the fitted classifier.
+            restart: restart probability of the diffusion.
+        """
+        row, col = self.row, self.col
+        degree = self.weight.new_ones(len(own)).index_add(0, row, self.weight)
+        weight = self.weight * degree[row].rsqrt() * self.degree[col].rsqrt()
+        walk = 1 - restart
+        h = restart * own
+        h = h + walk * _sum_neighbors(torch.stack([row, col]), weight, len(own), self.diffused)
+        h = h / (1 - walk / degree).unsqueeze(-1)
+        scores = unit_rows(h) @ classifier.graph + classifier.bias
+        return scores + classifier.own_scores(own)
 
 
 def _sum_neighbors(index: Tensor, weight: Tensor, num_rows: int, x: Tensor) -> Tensor:

@@ -35,17 +35,16 @@ class Landmarks:
     gamma: float
 
     @classmethod
-    def place(cls, features: Tensor, labeled: Tensor) -> Landmarks:
+    def place(cls, labeled: Tensor, variance: float) -> Landmarks:
         """Take up to 512 labelled nodes as landmarks, evenly spaced in their list.
 
         Args:
-            features: features of all nodes, (N, D), whose variance sets γ.
-            labeled: labelled nodes, (M,).
+            labeled: features of the labelled nodes, (M, D).
+            variance: total variance of the features of all nodes, which sets γ.
         """
         count = min(len(labeled), MAX_LANDMARKS)
         places = torch.arange(count, device=labeled.device) * len(labeled) // count
-        variance = float(features.var(0, correction=0).sum().clamp(min=1e-30))
-        return cls(features[labeled[places]], GAMMA / variance)
+        return cls(labeled[places], GAMMA / max(variance, 1e-30))
 
     def whitening(self) -> Tensor:  # (L, rank), float64
         r"""Return V Λ^(-1/2), of the eigendecomposition of the kernel among the landmarks.

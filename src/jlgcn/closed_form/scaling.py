@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ class FeatureScaler:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, but it is {kind!r}")
         if kind == "auto":
-            kind = _guess_kind(x)
+            kind = guess_kind(x)
         num_rows, num_columns = x.shape
         entries = x.value if isinstance(x, SparseFeatures) else x
         zeros, ones = entries.new_zeros(num_columns), entries.new_ones(num_columns)
@@ -112,8 +112,7 @@ class FeatureScaler:
             if not is_count:
                 return cls(kind, zeros, ones, power=WEIGHT_POWER)
             num_with = x.crow_t.diff() if isinstance(x, SparseFeatures) else (x != 0).sum(0)
-            rarity = (num_rows / (num_with + 1)).to(x.dtype).log()
-            return cls(kind, zeros, rarity.clamp(min=0).sqrt(), True)
+            return cls(kind, zeros, _rarity(num_rows, num_with, zeros), True)
         if kind in ("embeddings", "none"):
             return cls(kind, zeros, ones * _safe_factor(_largest(entries)))
         if isinstance(x, SparseFeatures):
@@ -124,17 +123,40 @@ class FeatureScaler:
         largest = x.abs().amax(0)
         factor = _safe_factor(largest)
         safe = x if bool((factor == 1).all()) else x * factor
-        mean, deviation = safe.mean(0), safe.std(0, correction=0)
+        return cls._of_moments(safe.mean(0), safe.std(0, correction=0), largest, factor)
+
+    @classmethod
+    def of_statistics(cls, found: ColumnStatistics, kind: Kind) -> FeatureScaler:
+        """Return the scaler of rows that are seen part by part; `kind` is not "auto"."""
+        zeros, ones = torch.zeros_like(found.largest), torch.ones_like(found.largest)
+        factor = _safe_factor(found.largest.amax())
+        if kind == "words":
+            if not (found.is_whole and bool(factor == 1)):
+                return cls(kind, zeros, ones, power=WEIGHT_POWER)
+            return cls(kind, zeros, _rarity(found.num_rows, found.num_nonzero, zeros), True)
+        if kind in ("embeddings", "none"):
+            return cls(kind, zeros, ones * factor)
+        factor = _safe_factor(found.largest)
+        deviation = (found.square / found.num_rows).sqrt()
+        mean, deviation = ((factor * each).to(zeros) for each in (found.mean, deviation))
+        return cls._of_moments(mean, deviation, found.largest, factor)
+
+    @classmethod
+    def _of_moments(
+        cls, mean: Tensor, deviation: Tensor, largest: Tensor, factor: Tensor
+    ) -> FeatureScaler:
+        """Return the scaler of a table from moments of its columns times a factor."""
         # The rounding error of equal numbers; dates in seconds vary by far more.
-        is_constant = deviation <= 10 * torch.finfo(x.dtype).eps * largest * factor
+        is_constant = deviation <= 10 * torch.finfo(mean.dtype).eps * largest * factor
         scale = torch.where(is_constant, 0, factor / deviation)
         if not bool(scale.isfinite().all()):
             column = int((~scale.isfinite()).nonzero()[0])
             raise ValueError(
-                f"numbers of column {column} must have inverses that {x.dtype} can hold, but the "
-                f"largest is {float(largest[column]):.3g}; multiply them by a constant, say 1e20"
+                f"numbers of column {column} must have inverses that {mean.dtype} can hold, but "
+                f"the largest is {float(largest[column]):.3g}; multiply them by a constant, "
+                "say 1e20"
             )
-        return cls(kind, mean / factor, scale)
+        return cls("table", mean / factor, scale)
 
     def __repr__(self) -> str:
         return f"FeatureScaler({self.kind}, {len(self.scale)} features)"
@@ -175,7 +197,62 @@ class FeatureScaler:
         return sparse.scaled(1 / norm.clamp(min=1e-30), torch.ones_like(self.scale))
 
 
-def _guess_kind(x: Tensor | SparseFeatures) -> Kind:
+class ColumnStatistics(NamedTuple):
+    """Statistics of columns, which those of parts of the rows add up to.
+
+    Attributes:
+        num_rows: number of rows.
+        largest: largest magnitude of each column.
+        num_nonzero: number of its entries that are not 0.
+        mean: its mean, float64.
+        square: sum of its squared deviations from the mean, float64.
+        is_whole: whether all numbers are whole.
+    """
+
+    num_rows: int
+    largest: Tensor
+    num_nonzero: Tensor
+    mean: Tensor
+    square: Tensor
+    is_whole: bool
+
+    @classmethod
+    def of(cls, x: Tensor) -> ColumnStatistics:
+        """Return the statistics of rows, (N, in_channels)."""
+        wide = x.double()
+        mean = wide.mean(0)
+        return cls(
+            num_rows=len(x),
+            largest=x.abs().amax(0),
+            num_nonzero=(x != 0).sum(0),
+            mean=mean,
+            square=(wide - mean).square().sum(0),
+            is_whole=bool((x == x.round()).all()),
+        )
+
+    def merge(self, other: ColumnStatistics) -> ColumnStatistics:
+        """Return the statistics of the rows of both.
+
+        `Chan et al., 1983 <https://doi.org/10.1080/00031305.1983.10483115>`_.
+        """
+        num_rows = self.num_rows + other.num_rows
+        difference, share = other.mean - self.mean, other.num_rows / num_rows
+        return ColumnStatistics(
+            num_rows=num_rows,
+            largest=torch.maximum(self.largest, other.largest),
+            num_nonzero=self.num_nonzero + other.num_nonzero,
+            mean=self.mean + share * difference,
+            square=self.square + other.square + self.num_rows * share * difference.square(),
+            is_whole=self.is_whole and other.is_whole,
+        )
+
+
+def _rarity(num_rows: int, num_with: Tensor, like: Tensor) -> Tensor:
+    """Return √idf of words that occur in some of the rows."""
+    return (num_rows / (num_with + 1)).to(like.dtype).log().clamp(min=0).sqrt()
+
+
+def guess_kind(x: Tensor | SparseFeatures) -> Kind:
     """Return the kind of features that "auto" stands for, see :meth:`FeatureScaler.fit`."""
     if isinstance(x, SparseFeatures):
         return "words"

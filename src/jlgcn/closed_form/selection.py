@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jlgcn.closed_form.layer import Diffused, Problem, Scale, unit_rows
+from jlgcn.closed_form.layer import D, J, Problem, Softmax
 from jlgcn.closed_form.logistic import Logistic, coordinates, cross_entropy, in_coordinates, solve
 from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions
-from jlgcn.ops import SparseFeatures
 
 # Candidates, the default first.
 _RESTARTS = (0.05, 0.02, 0.2, 0.8)
@@ -39,15 +38,15 @@ _ROWS_OF_SPLITS = 6_000
 _LABELS_FOR_METRIC = 64
 
 
-def select_graph(problem: Problem, options: ClosedFormOptions) -> SelectedOptions:
+def select_graph(problem: Problem[J, D], options: ClosedFormOptions) -> SelectedOptions:
     """Return the options with values for every None that held-out labels select.
 
     Coordinate-wise greedy search in the first layer, whose graph does not depend on labels; every
     graph is tried with all restart probabilities. The weight of the metric stays at its default
     (:func:`select_metric_weight`).
     """
-    is_alone = problem.candidates.given is None
-    is_words = isinstance(problem.candidates.x, SparseFeatures)
+    is_alone = not problem.nodes.has_given
+    is_words = problem.nodes.is_sparse
     grid: dict[str, tuple[Any, ...]] = {
         "restart": _RESTARTS,
         "n_neighbors": _NEIGHBORS,
@@ -71,7 +70,7 @@ def select_graph(problem: Problem, options: ClosedFormOptions) -> SelectedOption
     tolerance = max(options.tolerance, _TOLERANCE)
     for change in changes:
         tried = replace(best, **change)
-        joined = problem.join(problem.no_metric(), tried)
+        joined = problem.nodes.join(problem.no_metric(), tried)
         rows = problem.diffuse_rows(joined, restarts, tolerance, _COMPONENTS_OF_GRAPHS)
         found = _losses(problem, rows)[:, counts]
         if losses is None:
@@ -84,10 +83,10 @@ def select_graph(problem: Problem, options: ClosedFormOptions) -> SelectedOption
 
 
 def select_metric_weight(
-    problem: Problem,
+    problem: Problem[J, D],
     options: ClosedFormOptions,
     selected: SelectedOptions,
-    first: Diffused,
+    first: D,
     head: Logistic,
 ) -> tuple[SelectedOptions, Tensor, Tensor]:
     """Return options, held-out logits of the graph part, (M, C), and which labels they are of.
@@ -105,11 +104,13 @@ def select_metric_weight(
     counts = problem.held_out.counts(problem.y)
     if selected.n_layers == 1 or int(counts.sum()) < 2:
         return selected, head.held_out, counts
-    num_splits = min(problem.held_out.num_splits, max(2, _ROWS_OF_SPLITS // len(problem.features)))
+    num_splits = min(
+        problem.held_out.num_splits, max(2, _ROWS_OF_SPLITS // problem.nodes.num_nodes)
+    )
     counts &= problem.held_out.fold < num_splits
     weights: tuple[float, ...] = (selected.metric_weight,)
     if options.metric_weight is None and int(counts.sum()) >= _LABELS_FOR_METRIC:
-        is_words = isinstance(problem.candidates.x, SparseFeatures)
+        is_words = problem.nodes.is_sparse
         weights = _METRIC_WEIGHTS_OF_WORDS if is_words else _METRIC_WEIGHTS
     best: tuple[SelectedOptions, Tensor, Tensor] | None = None
     for weight in weights:
@@ -137,7 +138,7 @@ def is_better(new: Tensor, old: Tensor, *, by_mean: bool) -> bool:
     return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
 
 
-def _losses(problem: Problem, rows: Tensor) -> Tensor:  # (R, M, D) to (R, M)
+def _losses(problem: Problem[J, D], rows: Tensor) -> Tensor:  # (R, M, D) to (R, M)
     """Return held-out losses of classifiers on several inputs of the labelled nodes at once."""
     found = [coordinates(each)[0] for each in rows]
     rank = max(x.shape[1] for x in found)
@@ -151,18 +152,16 @@ def _losses(problem: Problem, rows: Tensor) -> Tensor:  # (R, M, D) to (R, M)
 
 
 def _second_layer(
-    problem: Problem, options: SelectedOptions, first: Diffused, head: Logistic, num_splits: int
+    problem: Problem[J, D], options: SelectedOptions, first: D, head: Logistic, num_splits: int
 ) -> Tensor:  # (M, C)
     """Return held-out logits of a second layer, learned for each split without its labels."""
-    inputs = unit_rows(first.features)
-    inputs = Scale.of(inputs[problem.sampled[len(problem.y) :]])(inputs)
+    scale = problem.scale(first)
     found = head.held_out.clone()
     for split in range(num_splits):
         weight, bias = (parameter[split] for parameter in head.splits)
-        probability = (inputs @ weight + bias).softmax(-1)
         shown = problem.held_out.weight[split]
-        metric = problem.learn_metric(probability, shown > 0, options)
-        joined = problem.join(metric, options)
+        metric = problem.learn_metric(first, Softmax(weight, bias, scale), shown > 0, options)
+        joined = problem.nodes.join(metric, options)
         tolerance = max(options.tolerance, _TOLERANCE)
         rows = problem.diffuse_rows(joined, [options.restart], tolerance)[0]
         x, basis = coordinates(rows)

@@ -95,7 +95,7 @@ class Candidates:
         """
         z = self.x @ metric
         num_nodes = self.index.shape[0]
-        row, col, weight = _top_k(self.index, self._learned_distance(z), num_neighbors)
+        row, col, weight = nearest_edges(self.index, self._learned_distance(z), num_neighbors)
         if order is not None:
             row, col = order[row], order[col]
         pattern = symmetric_pattern(row, col, num_nodes)
@@ -137,13 +137,29 @@ class Candidates:
     ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
         """Return new node, fitted node and weight of every edge that attaches new nodes."""
         index = self._search.search(min(self.index.shape[1], len(self.index)), x)
+        return self.attach_to(
+            index, x, metric, scale, edges, num_neighbors=num_neighbors, given_decay=given_decay
+        )
+
+    def attach_to(
+        self,
+        index: Tensor,  # (M, K), int64
+        x: Features,  # (M, in_channels)
+        metric: Tensor,
+        scale: float,
+        edges: tuple[Tensor, Tensor] | None,  # (2, E), int64, and (E,)
+        *,
+        num_neighbors: int,
+        given_decay: float = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # each (E',)
+        """Return :meth:`attach` for candidates that were searched already, -1 where fewer."""
         near = index.flatten().clamp(min=0)
         distance = _distances(x, self.x, index) / self.unit
         new = x @ metric
         if bool(metric.any()):
             place, projected = self._projected(near, metric)
             distance = distance + _dense_distances(new, projected, place.view(index.shape))
-        row, col, weight = _top_k(index, distance, num_neighbors)
+        row, col, weight = nearest_edges(index, distance, num_neighbors)
         weight = scale * weight
         if edges is not None:
             (first, second), given = edges
@@ -217,7 +233,9 @@ def _dense_distances(x: Tensor, among: Tensor, index: Tensor) -> Tensor:  # (N, 
     return distance
 
 
-def _top_k(index: Tensor, distance: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor, Tensor]:
+def nearest_edges(
+    index: Tensor, distance: Tensor, num_neighbors: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return row, column and Gaussian weight of the nearest candidates of each row."""
     nearest, place = distance.topk(min(num_neighbors, index.shape[1]), largest=False)
     col = index.gather(1, place).flatten()

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
-from jlgcn.graphs.graph import Graph
+
+class Operator(Protocol):
+    """What a diffusion needs of a symmetric matrix: every :class:`Graph` is one."""
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """Return the product with (N, C)."""
+
+    def detach(self) -> Self:
+        """Return the matrix without gradients."""
 
 
 def personalized_pagerank(
-    graph: Graph,
+    graph: Operator,
     x: Tensor,  # (N, C)
     restart: float,
     *,
@@ -67,7 +76,7 @@ def personalized_pagerank(
 
 @torch.no_grad()
 def pagerank_rows(
-    graph: Graph,
+    graph: Operator,
     x: Tensor,  # (N, C)
     restarts: Sequence[float],
     rows: Tensor,  # (M,), int64
@@ -137,7 +146,7 @@ def chebyshev_steps(restart: float, tolerance: float = 1e-3) -> int:
 
 
 @torch.no_grad()
-def _solve(graph: Graph, b: Tensor, walk: float, tolerance: float) -> Tensor:
+def _solve(graph: Operator, b: Tensor, walk: float, tolerance: float) -> Tensor:
     """Return (I - walk·A)⁻¹ b, a system with eigenvalues in [1 - walk, 1 + walk]."""
     before, y = torch.zeros_like(b), b
     weight = 1.0

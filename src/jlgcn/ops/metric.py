@@ -33,12 +33,17 @@ def regress_metric(
         >>> regress_metric(x, p, 4.0).mT
         tensor([[2., 0.]])
     """
-    moment = (features.mT @ features).double()
-    moment.diagonal().add_(_RIDGE * moment.diagonal().mean().clamp(min=1e-30))
     centred = (probability - probability.mean(0)).double()
-    solved: Tensor = torch.linalg.solve(moment, features.mT.double() @ centred)
+    solved = solve_ridge((features.mT @ features).double(), features.mT.double() @ centred)
     solved = solved * variance_scale(features.double() @ solved, variance)
     return solved.to(features.dtype)
+
+
+def solve_ridge(moment: Tensor, cross: Tensor) -> Tensor:  # (D, D), (D, C) to (D, C)
+    """Return (M + ρI)⁻¹ X of sums over nodes, M = FᵀF, which is overwritten, and X = FᵀP."""
+    moment.diagonal().add_(_RIDGE * moment.diagonal().mean().clamp(min=1e-30))
+    solved: Tensor = torch.linalg.solve(moment, cross)
+    return solved
 
 
 def variance_scale(z: Tensor, variance: float) -> Tensor:  # ()

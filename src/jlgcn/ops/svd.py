@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,31 +38,67 @@ def principal_directions(
         tensor([[1.],
                 [0.]])
     """
-    num_rows, num_features = x.shape
-    if num_rows < min(num_components, num_features):
+    if x.shape[0] < min(num_components, x.shape[1]):
         return _directions_of_few_rows(x, power)
+
+    def gram(basis: Tensor | None) -> Tensor:
+        if basis is not None:
+            image = x @ basis
+        elif isinstance(x, SparseFeatures):
+            image = x @ torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        else:
+            image = x
+        return image.double().mT @ image.double()
+
+    return directions_by_products(
+        lambda basis: x.mT @ (x @ basis),
+        gram,
+        x.shape[1],
+        num_components,
+        power=power,
+        like=x.value if isinstance(x, SparseFeatures) else x,
+    )
+
+
+def directions_by_products(
+    product: Callable[[Tensor], Tensor],
+    gram: Callable[[Tensor | None], Tensor],
+    num_features: int,
+    num_components: int,
+    *,
+    like: Tensor,
+    power: float = 1.0,
+) -> Tensor:  # (in_channels, num_components)
+    """Return :func:`principal_directions` of features that are seen by sums over rows alone.
+
+    Args:
+        product: returns Xᵀ (X Q) of a basis Q, (in_channels, K).
+        gram: returns (X Q)ᵀ (X Q) in float64, of the identity for None.
+        num_features: in_channels.
+        num_components: number of singular vectors, at most the number of rows.
+        like: a tensor of the dtype and device of the features.
+        power: as there.
+    """
     num_components = min(num_components, num_features)
     if num_features < 1024:
-        if isinstance(x, SparseFeatures):
-            columns = x @ torch.eye(num_features, dtype=x.dtype, device=x.device)
-        else:
-            columns = x
-        square, vectors = torch.linalg.eigh(columns.double().mT @ columns.double())
+        square, vectors = torch.linalg.eigh(gram(None))
     else:
-        generator = torch.Generator(x.device).manual_seed(0)
+        generator = torch.Generator(like.device).manual_seed(0)
         basis = torch.randn(
-            num_features, num_components + 10, generator=generator, dtype=x.dtype, device=x.device
+            num_features,
+            num_components + 10,
+            generator=generator,
+            dtype=like.dtype,
+            device=like.device,
         )
-        transpose = x.mT
         for _ in range(5):
-            basis = torch.linalg.qr(transpose @ (x @ torch.linalg.qr(basis).Q)).Q
-        image = (x @ basis).double()
-        square, rotation = torch.linalg.eigh(image.mT @ image)
+            basis = torch.linalg.qr(product(torch.linalg.qr(basis).Q)).Q
+        square, rotation = torch.linalg.eigh(gram(basis))
         vectors = basis.double() @ rotation
     square, vectors = square[-num_components:].flip(0), vectors[:, -num_components:].flip(1)
     length = _length(square)
     directions: Tensor = vectors * (length / length[0]) ** (power - 1)
-    return directions.to(x.dtype)
+    return directions.to(like.dtype)
 
 
 def _directions_of_few_rows(x: Tensor | SparseFeatures, power: float) -> Tensor:

@@ -1,0 +1,72 @@
+"""The document of a model of shards, ``shards.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jlgcn._files import hash_of_document
+from jlgcn._schema import flag, list_of, maybe, real, record, text, whole, word
+from jlgcn.closed_form.options import CHECKS
+from jlgcn.closed_form.scaling import KINDS
+from jlgcn.engine.store import Store
+
+DOCUMENT = "shards.json"
+
+_MANY = 10**9
+_NAME = text(100_000)
+_NAMES = list_of(_NAME, _MANY)
+_AMOUNT = real(0, 1e300)
+
+#: Names, types and ranges of the document's fields.
+_CHECK = record(
+    {
+        "schema": whole(1, 1),
+        "sha256": text(64),
+        "options": record(CHECKS),
+        "classes": _NAMES,
+        "columns": _NAMES,
+        "id_column": maybe(_NAME),
+        "label_column": _NAME,
+        "scaler": record(
+            {"kind": word(*KINDS[1:]), "is_count": flag, "power": real(0, 1, above=True)}
+        ),
+        "bounds": list_of(whole(0, 2**62), _MANY),
+        "unit": real(0, 1e300, above=True),
+        "learned_scale": _AMOUNT,
+        "landmark_gamma": _AMOUNT,
+        "losses": list_of(_AMOUNT, 1000),
+        "evidence": text(10_000),
+        "num_labels": whole(1, 2**62),
+        "head": _NAME,
+        "index": _NAME,
+        "x": _NAMES,
+        "scores": _NAMES,
+        "said": _NAMES,
+    }
+)
+
+
+def read_document(uri: str) -> dict[str, Any]:
+    """Return the document of a model, after checking its hash and all of its fields."""
+    try:
+        found = json.loads(Store(uri).read(DOCUMENT))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{uri} holds no model of shards: {DOCUMENT} is missing; pass the folder of a fit "
+            "with an engine"
+        ) from None
+    own_hash = found.pop("sha256", "") if isinstance(found, dict) else ""
+    if own_hash != hash_of_document(found):
+        raise ValueError(f"{uri}/{DOCUMENT} does not have its own hash; copy or fit it again")
+    _CHECK({"sha256": own_hash} | found, "")
+    return dict(found)
+
+
+def write_document(uri: str, document: Mapping[str, Any]) -> None:
+    """Write the document, which makes a folder a model."""
+    signed = {"sha256": hash_of_document(dict(document))} | dict(document)
+    _CHECK(signed, "")
+    with Store(uri).writing(DOCUMENT) as file:
+        file.write(json.dumps(signed, indent=2).encode())

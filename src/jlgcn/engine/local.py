@@ -1,0 +1,82 @@
+"""The local engine: stages in a pool of processes, files on disk."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+
+from jlgcn._memory import available_bytes
+from jlgcn.engine.tasks import Task, run_task
+
+
+class LocalExecutor:
+    """Runs tasks in processes of one thread each, as many as cores and memory allow.
+
+    Args:
+        num_workers: number of processes; None for one for each core. With 1, tasks run in this
+            process.
+    """
+
+    def __init__(self, num_workers: int | None = None) -> None:
+        # The cores that this process may use, where the system says so.
+        affinity = getattr(os, "sched_getaffinity", None)
+        cores = len(affinity(0)) if affinity is not None else os.cpu_count()
+        self.num_workers = num_workers or cores or 1
+        self._pool: ProcessPoolExecutor | None = None
+
+    def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
+        """Run tasks, as :class:`jlgcn.engine.tasks.Executor` says."""
+        free = available_bytes()
+        if num_bytes > free:
+            raise ValueError(
+                f"{tasks[0].stage.__name__} needs {num_bytes / 2**30:,.1f} GiB a task but "
+                f"{free / 2**30:,.1f} GiB of memory are free; take smaller shards, fewer "
+                "components, or a larger machine"
+            )
+        if self.num_workers == 1:
+            for task in tasks:
+                run_task(uris, task.stage, task.arguments, task.name)
+            return
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # threads do not survive a fork
+            self._pool = ProcessPoolExecutor(
+                self.num_workers, mp_context=context, initializer=_use_one_thread
+            )
+        limit = max(1, min(self.num_workers, free // num_bytes))
+        running: set[Future[None]] = set()
+        try:
+            for task in tasks:
+                if len(running) >= limit:
+                    finished, running = wait(running, return_when=FIRST_COMPLETED)
+                    for each in finished:
+                        each.result()
+                running.add(
+                    self._pool.submit(run_task, uris, task.stage, task.arguments, task.name)
+                )
+            for each in running:
+                each.result()
+        except BrokenProcessPool:
+            raise OSError(
+                f"a process that ran {tasks[0].stage.__name__} was killed, perhaps for want of "
+                "memory; run the command again, which goes on from here, with fewer workers"
+            ) from None
+
+    def close(self) -> None:
+        """End the processes of the pool."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return
+    faiss.omp_set_num_threads(1)

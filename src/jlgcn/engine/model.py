@@ -1,0 +1,162 @@
+"""The closed form fitted to shards, and its predictions of new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jlgcn.closed_form.options import ClosedFormOptions
+from jlgcn.closed_form.scaling import Kind
+from jlgcn.engine.document import read_document
+from jlgcn.engine.executors import EngineName, open_executor
+from jlgcn.engine.fit import fit_shards
+from jlgcn.engine.predict import BATCH_ROWS, attach_rows
+from jlgcn.engine.store import Store
+from jlgcn.engine.table import open_table
+from jlgcn.engine.tasks import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedModel:
+    """A closed-form model of more rows than memory holds.
+
+    Its folder has ``shards.json``; ``parts`` with the index, features, diffused features and scores
+    of the fitted rows, to which new rows are attached; and ``predictions``, Parquet files with id,
+    class and probability of every fitted row.
+
+    Attributes:
+        uri: its folder, on disk or in an object store.
+        document: the fields of ``shards.json``.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+        >>> folder = tempfile.mkdtemp()
+        >>> kind = ["a"] + 29 * [None] + ["b"] + 29 * [None]
+        >>> table = pa.table({"kind": kind, "size": np.repeat([0.0, 9.0], 30) + np.tile(range(30), 2) / 30})
+        >>> pq.write_table(table, f"{folder}/items.parquet")
+        >>> model = ShardedModel.fit(
+        ...     f"{folder}/items.parquet", label="kind", out=f"{folder}/model", num_workers=1
+        ... )
+        >>> predicted = pq.read_table(f"{folder}/model/predictions").column("kind").to_pylist()
+        >>> predicted == 30 * ["a"] + 30 * ["b"]
+        True
+    """  # noqa: E501
+
+    uri: str
+    document: Mapping[str, Any]
+
+    @classmethod
+    def fit(
+        cls,
+        items: str,
+        *,
+        label: str,
+        out: str,
+        edges: str | None = None,
+        id_column: str | None = None,
+        drop: Sequence[str] = (),
+        scaler: Kind = "auto",
+        options: ClosedFormOptions | None = None,
+        shard_rows: int | None = None,
+        engine: EngineName = "local",
+        num_workers: int | None = None,
+        address: str | None = None,
+    ) -> ShardedModel:
+        """Fit the closed form to Parquet files.
+
+        The steps of :func:`jlgcn.closed_form.fit_closed_form`, shard by shard; the driver holds the
+        labelled rows and sums over shards. Every intermediate file is named by the hash of its
+        inputs: a fit that was interrupted goes on where it stopped when it is run again.
+
+        Args:
+            items: folder of Parquet files, or one file, on disk or in an object store (``s3://…``).
+                Every column that no other argument names is a feature: numbers, or lists of them
+                (embeddings).
+            label: column of classes; null, "" or -1 in unlabelled rows.
+            out: folder of the model, on disk or in an object store; a disk must be shared by all
+                machines.
+            engine ({"local", "ray"}, default "local"): what runs the stages, a pool of processes or
+                a Ray cluster.
+            num_workers: processes of "local", or cores of a Ray that is started here; None for all.
+            address: address of a running Ray cluster; None starts Ray on this machine.
+            edges: Parquet files of known edges: two columns of ids, and optionally "weight".
+            id_column: column of unique ids; None for row numbers.
+            drop: columns that are not features.
+            scaler ({"auto", "words", "table", "embeddings", "none"}, default "auto"): feature
+                scaling; "auto" looks at 2,000 rows.
+            options: hyperparameters; None for the defaults. Controls are not available.
+            shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
+
+        Cost: as in memory, plus the files, N·(8·n_candidates + 24·n_neighbors + 8·n_components)
+        bytes and, where hyperparameters are selected, several times the last two. A task of the
+        diffusion takes at most 4 GiB, and a few bytes for each row; others take a shard.
+        """
+        with open_executor(engine, num_workers, address) as executor:
+            document = fit_shards(
+                items,
+                label=label,
+                out=out,
+                executor=executor,
+                edges=edges,
+                id_column=id_column,
+                drop=drop,
+                scaler=scaler,
+                options=options,
+                shard_rows=shard_rows,
+            )
+        return cls(out, document)
+
+    @classmethod
+    def load(cls, uri: str) -> ShardedModel:
+        """Return the model in a folder."""
+        return cls(uri, read_document(uri))
+
+    @property
+    def num_rows(self) -> int:
+        """Number of fitted rows."""
+        return int(self.document["bounds"][-1])
+
+    def predict(
+        self,
+        items: str,
+        out: str,
+        *,
+        shard_rows: int | None = None,
+        engine: EngineName = "local",
+        num_workers: int | None = None,
+        address: str | None = None,
+    ) -> int:
+        """Predict new rows (inductive), batch by batch; return their number.
+
+        Every new row is attached to the learned graph by itself
+        (:meth:`jlgcn.closed_form.ClosedFormModel.predict`), by a search in the kept index.
+
+        Args:
+            items: Parquet files with the columns of fit, on disk or in an object store.
+            out: folder for Parquet files with id, class and probability of every row. Those that
+                are there already, of the same input and model, are not made again.
+            shard_rows: rows of an output file; None for 131,072, or fewer if they are wide.
+            engine: as of :meth:`fit`, like the arguments after it.
+            num_workers: see there.
+            address: see there.
+        """
+        found = self.document
+        table = open_table(
+            items,
+            id_column=found["id_column"],
+            label_column=None,
+            features=found["columns"],
+            shard_rows=shard_rows,
+        )
+        tasks = [
+            task | {"model": dict(found), "first": first}
+            for task, first in zip(table.arguments(), table.bounds, strict=False)
+        ]
+        width = 4 * len(found["columns"])
+        num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
+        with open_executor(engine, num_workers, address) as executor:
+            runner = Engine(Store(out, f"{self.uri}/parts"), executor)
+            runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
+        return table.bounds[-1]

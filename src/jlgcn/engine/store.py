@@ -1,0 +1,181 @@
+"""Files of shards on any filesystem of pyarrow: written whole, never changed, mapped to be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import safetensors.torch
+from safetensors import safe_open
+from torch import Tensor
+
+from jlgcn._files import replacing, sha256_of
+from jlgcn._optional import require
+from jlgcn.closed_form.shards import Output
+
+_DATA, _SUMMARY = ".data", ".done"
+
+# Bytes of an object that are in memory while it is fetched.
+_BLOCK_BYTES = 2**24
+
+# Files that a process has mapped at a time.
+_MAX_MAPPED = 4096
+
+
+def filesystem(uri: str) -> tuple[Any, str]:
+    """Return the pyarrow filesystem of a path or URI, and the path in it.
+
+    Args:
+        uri: a path, or ``s3://bucket/folder``, ``gs://…``, ``hdfs://…``. An S3 server other than
+            Amazon's is named by ``AWS_ENDPOINT_URL``, or in the URI by ``?endpoint_override=…``.
+    """
+    fs = require("pyarrow.fs", "scale", f"reading {uri}")
+    if "://" in uri:
+        found: tuple[Any, str] = fs.FileSystem.from_uri(uri)
+        return found
+    return fs.LocalFileSystem(), os.path.abspath(uri)
+
+
+class Store:
+    """Files in a folder, on disk or in an object store, each written whole and never changed.
+
+    A task's file is named by the hash of its inputs, so whoever finds it need not run the task.
+    Files of an object store are fetched once for each machine, to the user's cache folder
+    (``XDG_CACHE_HOME``), and mapped from there.
+
+    Args:
+        uri: the folder, which is written to.
+        others: folders of further files, which are read only.
+    """
+
+    def __init__(self, uri: str, *others: str) -> None:
+        self.uris = (uri, *others)
+        self._places = [filesystem(each) for each in self.uris]
+        self._files, self._root = self._places[0]
+        self.is_local = self._files.type_name == "local"
+        if self.is_local:
+            Path(self._root).mkdir(parents=True, exist_ok=True)
+
+    def has(self, name: str, suffix: str = _SUMMARY) -> bool:
+        """Whether a task's file is there, complete."""
+        return self._exists(self._files, f"{self._root}/{name}{suffix}")
+
+    def put(self, name: str, output: Output) -> None:
+        """Write what a stage returned; its summary comes last, and says that all is there."""
+        if output.write is not None:
+            with self.writing(f"{name}{output.suffix or _DATA}") as file:
+                output.write(file)
+        elif output.tensors:
+            self._put_tensors(f"{name}{_DATA}", output.tensors)
+        if not output.suffix:
+            self._put_tensors(f"{name}{_SUMMARY}", output.summary)
+
+    def keep(self, tensors: Mapping[str, Tensor]) -> str:
+        """Write tensors to a file that is named by their hash, and return its name."""
+        content = _bytes_of(tensors)
+        name = f"kept-{sha256_of(content)[:24]}"
+        if not self.has(name, _DATA):
+            with self.writing(f"{name}{_DATA}") as file:
+                file.write(content)
+        return name
+
+    def summary(self, name: str) -> Mapping[str, Tensor]:
+        """Return the summary of a task."""
+        found: dict[str, Tensor] = safetensors.torch.load(self.read(f"{name}{_SUMMARY}"))
+        return found
+
+    def read(self, file_name: str) -> bytes:
+        """Return the content of a small file."""
+        with self._files.open_input_file(f"{self._root}/{file_name}") as file:
+            content: bytes = file.read()
+            return content
+
+    @contextmanager
+    def writing(self, file_name: str) -> Iterator[BinaryIO]:
+        """Write a file that is there as a whole or not at all."""
+        target = f"{self._root}/{file_name}"
+        if self.is_local:
+            with replacing(target) as file:
+                yield file
+            return
+        # An object appears when its upload is completed; after an error it is abandoned.
+        stream = self._files.open_output_stream(target)
+        try:
+            yield stream
+        except BaseException:
+            abort = getattr(stream, "abort", stream.close)
+            abort()
+            raise
+        stream.close()
+
+    def remove(self, names: list[str]) -> None:
+        """Delete files of tasks that nobody needs any more."""
+        for name in names:
+            for file_name in (f"{name}{_DATA}", f"{name}{_SUMMARY}"):
+                if self._exists(self._files, f"{self._root}/{file_name}"):
+                    self._files.delete_file(f"{self._root}/{file_name}")
+                (self._cache(self.uris[0]) / file_name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """Return the names of all finished tasks, and of what was kept."""
+        arrow = require("pyarrow.fs", "scale", "listing files")
+        found = self._files.get_file_info(arrow.FileSelector(self._root, allow_not_found=True))
+        return sorted({os.path.splitext(each.base_name)[0] for each in found})
+
+    def tensors(self, name: str) -> Mapping[str, Tensor]:
+        """Return the tensors of a file, mapped: read from disk as far as they are used."""
+        return _mapped(str(self.path(name)))
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file on this machine, which an object is fetched to."""
+        for uri, (files, root) in zip(self.uris, self._places, strict=True):
+            source = f"{root}/{name}{_DATA}"
+            if files.type_name == "local":
+                if os.path.exists(source):
+                    return Path(source)
+                continue
+            cached = self._cache(uri) / f"{name}{_DATA}"
+            if cached.exists():
+                return cached
+            if self._exists(files, source):
+                cached.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with files.open_input_stream(source) as stream, replacing(cached) as file:
+                    while block := stream.read(_BLOCK_BYTES):
+                        file.write(block)
+                return cached
+        raise FileNotFoundError(f"{name} is in none of {', '.join(self.uris)}; run the fit again")
+
+    def _put_tensors(self, file_name: str, tensors: Mapping[str, Tensor]) -> None:
+        content = _bytes_of(tensors)
+        with self.writing(file_name) as file:
+            file.write(content)
+
+    @staticmethod
+    def _exists(files: Any, path: str) -> bool:  # noqa: ANN401
+        return bool(files.get_file_info(path).is_file)
+
+    @staticmethod
+    def _cache(uri: str) -> Path:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(root) / "jlgcn" / sha256_of(uri.encode())[:16]
+
+
+def _bytes_of(tensors: Mapping[str, Tensor]) -> bytes:
+    content: bytes = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()})
+    return content
+
+
+@lru_cache(_MAX_MAPPED)
+def _mapped(path: str) -> dict[str, Tensor]:
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+@lru_cache(8)
+def open_store(*uris: str) -> Store:
+    """Return the store of some folders, one for each process."""
+    return Store(*uris)

@@ -1,0 +1,362 @@
+"""Parquet files of any filesystem as shards; edges between rows, joined by their ids."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jlgcn._optional import require
+from jlgcn.closed_form.scaling import ColumnStatistics
+from jlgcn.closed_form.shards import Files, Output, features_to_tensors
+from jlgcn.engine.store import filesystem
+from jlgcn.ops import SparseFeatures
+
+logger = logging.getLogger(__name__)
+
+#: Rows of a shard, and numbers: wide rows make shards of fewer of them.
+MAX_SHARD_ROWS = 2**17
+_MAX_SHARD_NUMBERS = 2**26
+
+# Features of a shard are stored as sparse if at most this share of them is not 0.
+_SPARSE_SHARE = 0.25
+_MIN_SPARSE_COLUMNS = 100
+
+_UNLABELED = (None, "", "-1", "-1.0", "nan")
+
+# Memory of DuckDB before it spills to disk.
+_JOIN_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Parquet files of items, whose rows are numbered file after file.
+
+    Attributes:
+        uri: the folder, or the one file.
+        columns: columns of features, of numbers or lists of numbers.
+        id_column: column of unique ids; None for row numbers.
+        label_column: column of classes; None for none.
+        pieces: for every shard, parts of files: path, row group, first row, number of rows.
+        stamp: sizes and times of the files, by which changed files are told from old ones.
+    """
+
+    uri: str
+    columns: tuple[str, ...]
+    id_column: str | None
+    label_column: str | None
+    pieces: tuple[tuple[tuple[str, int, int, int], ...], ...]
+    stamp: str
+
+    @property
+    def bounds(self) -> list[int]:
+        """Number of the first row of every shard, and of all rows."""
+        sizes = [sum(piece[3] for piece in shard) for shard in self.pieces]
+        return [0, *np.cumsum(sizes).tolist()]
+
+    def arguments(self) -> list[dict[str, Any]]:
+        """Return the arguments of :func:`read_shard` for every shard."""
+        common = asdict(self)
+        del common["pieces"]
+        return [
+            common | {"pieces": pieces, "shard": shard} for shard, pieces in enumerate(self.pieces)
+        ]
+
+
+def open_table(
+    uri: str,
+    *,
+    id_column: str | None,
+    label_column: str | None,
+    drop: Sequence[str] = (),
+    features: Sequence[str] | None = None,
+    shard_rows: int | None = None,
+) -> ItemTable:
+    """Look at Parquet files: their columns and row groups, none of their rows.
+
+    Args:
+        uri: a folder, whose ``.parquet`` files are read in the order of their names, or a file; on
+            disk or in an object store.
+        id_column: column of unique ids; None for row numbers.
+        label_column: column of classes; None for none.
+        drop: columns that are not features.
+        features: columns that are features, in this order; None for all others.
+        shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
+    """
+    parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
+    files, found = _parquet_files(uri)
+    width, names, parts = 1, None, []
+    for info in found:
+        with files.open_input_file(info.path) as file:
+            meta = parquet.ParquetFile(file)
+            if names is None:
+                names = list(meta.schema_arrow.names)
+                width = _width(meta, {id_column, label_column, *drop})
+            elif set(names) - set(meta.schema_arrow.names):
+                missing = sorted(set(names) - set(meta.schema_arrow.names))[0]
+                raise ValueError(
+                    f"{info.path} has no column {missing!r}, which {found[0].path} has; write all "
+                    "files with the same columns"
+                )
+            groups = [meta.metadata.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        parts += [(info.path, group, rows) for group, rows in enumerate(groups)]
+    assert names is not None
+    for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
+        if name is not None and name not in names:
+            raise ValueError(
+                f"{uri} has no column {name!r} (asked for as {what}); its columns are "
+                f"{', '.join(names[:5])}"
+            )
+    columns = [n for n in names if n not in {id_column, label_column, *drop}]
+    if features is not None:
+        missing = sorted(set(features) - set(names))
+        if missing:
+            raise ValueError(f"{uri} has no column {missing[0]!r}, a feature of the model; add it")
+        columns = list(features)
+    if not columns or not sum(rows for *_, rows in parts):
+        raise ValueError(f"{uri} must have a row and a column of features; add some")
+    limit = shard_rows or max(1024, min(MAX_SHARD_ROWS, _MAX_SHARD_NUMBERS // width))
+    stamp = json.dumps([(info.path, info.size, info.mtime_ns) for info in found])
+    return ItemTable(
+        uri, tuple(columns), id_column, label_column, tuple(_shards(parts, limit)), stamp
+    )
+
+
+def _parquet_files(uri: str) -> tuple[Any, list[Any]]:
+    fs = require("pyarrow.fs", "scale", f"reading {uri}")
+    files, path = filesystem(uri)
+    info = files.get_file_info(path)
+    if info.is_file:
+        return files, [info]
+    found = files.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    kept = sorted(
+        (each for each in found if each.is_file and each.path.endswith(".parquet")),
+        key=lambda each: str(each.path),
+    )
+    if not kept:
+        raise FileNotFoundError(f"{uri} holds no .parquet file; pass a file, or a folder of some")
+    return files, kept
+
+
+def _width(meta: Any, others: set[str | None]) -> int:  # noqa: ANN401
+    """Return about how many numbers a row has: of a list, by its first row group."""
+    total = 0
+    group = meta.metadata.row_group(0) if meta.num_row_groups else None
+    for index in range(meta.metadata.num_columns):
+        name = meta.metadata.schema.column(index).path.split(".")[0]
+        if name not in others and group is not None:
+            total += -(-group.column(index).num_values // max(1, group.num_rows))
+    return max(1, total)
+
+
+def _shards(
+    parts: list[tuple[str, int, int]], limit: int
+) -> Iterator[tuple[tuple[str, int, int, int], ...]]:
+    """Gather row groups to shards, and take apart those that are larger than a shard."""
+    current: list[tuple[str, int, int, int]] = []
+    room = limit
+    for path, group, rows in parts:
+        first = 0
+        while first < rows:
+            taken = min(rows - first, room)
+            current.append((path, group, first, taken))
+            first, room = first + taken, room - taken
+            if room == 0:
+                yield tuple(current)
+                current, room = [], limit
+    if current:
+        yield tuple(current)
+
+
+def read_rows(
+    uri: str,
+    columns: Sequence[str],
+    id_column: str | None,
+    label_column: str | None,
+    pieces: Any,  # noqa: ANN401
+) -> tuple[Tensor, Any, list[str | None]]:
+    """Return features, (n, F), ids as an Arrow array or None, and labels as text."""
+    arrow = require("pyarrow", "scale", f"reading {uri}")
+    parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
+    files, _ = filesystem(uri)
+    wanted = [*columns, *(name for name in (id_column, label_column) if name is not None)]
+    tables = []
+    for path, group, first, rows in pieces:
+        with files.open_input_file(path) as file:
+            table = parquet.ParquetFile(file).read_row_group(group, columns=wanted)
+        tables.append(table.slice(first, rows))
+    table = arrow.concat_tables(tables)
+    x = torch.from_numpy(np.concatenate([_numbers(table, name, uri) for name in columns], 1))
+    ids = None
+    if id_column is not None:
+        ids = table.column(id_column).cast(arrow.large_string()).combine_chunks()
+        if ids.null_count:
+            raise ValueError(f"every row needs an id, but column {id_column!r} of {uri} has none")
+    labels: list[str | None] = []
+    if label_column is not None:
+        labels = table.column(label_column).cast(arrow.string()).to_pylist()
+    return x, ids, labels
+
+
+def _numbers(table: Any, name: str, uri: str) -> np.ndarray:  # noqa: ANN401
+    """Return a column of numbers, (n, 1), or of lists of as many numbers, (n, K)."""
+    arrow = require("pyarrow", "scale", "features")
+    column, kinds = table.column(name).combine_chunks(), arrow.types
+    width = 1
+    if kinds.is_list(column.type) or kinds.is_fixed_size_list(column.type):
+        values = column.flatten()
+        width = len(values) // max(1, len(column))
+        if width * len(column) != len(values) or column.null_count:
+            raise ValueError(
+                f"lists of features must be equally long, but those in column {name!r} of {uri} "
+                "are not; write one vector a row"
+            )
+        column = values
+    if not (
+        kinds.is_integer(column.type)
+        or kinds.is_floating(column.type)
+        or kinds.is_boolean(column.type)
+    ):
+        raise ValueError(
+            f"features must be numbers, but column {name!r} of {uri} is of {column.type}; encode "
+            "it, name it as the id or the label, or leave it out"
+        )
+    numbers: np.ndarray = column.cast(arrow.float32(), safe=False).to_numpy(zero_copy_only=False)
+    if not np.isfinite(numbers).all():
+        raise ValueError(
+            f"features must be complete and finite, but column {name!r} of {uri} is not; impute "
+            "such numbers, or leave out the column"
+        )
+    found: np.ndarray = numbers.reshape(-1, width)
+    return found
+
+
+def read_shard(
+    files: Files,
+    uri: str,
+    columns: Sequence[str],
+    id_column: str | None,
+    label_column: str | None,
+    pieces: Any,  # noqa: ANN401
+    stamp: str,
+    shard: int,
+    num_sampled: int,
+) -> Output:
+    """Read a shard: features and ids to its file, statistics and labels to the summary."""
+    x, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
+    found = ColumnStatistics.of(x)
+    known = [row for row, label in enumerate(labels) if label not in _UNLABELED]
+    summary = {
+        name: value if isinstance(value, Tensor) else torch.tensor(value)
+        for name, value in found._asdict().items()
+    }
+    summary |= {
+        "sample": x[:: max(1, -(-len(x) // num_sampled))],
+        "labeled": torch.tensor(known, dtype=torch.int64),
+        "labels": to_bytes([labels[row] for row in known]),
+    }
+    share = int(found.num_nonzero.sum()) / max(1, x.numel())
+    is_sparse = share <= _SPARSE_SHARE and x.shape[1] >= _MIN_SPARSE_COLUMNS
+    tensors = features_to_tensors(SparseFeatures.from_dense(x) if is_sparse else x)
+    if ids is not None:
+        _, offsets, content = ids.buffers()
+        start = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+        letters = np.frombuffer(content, dtype=np.uint8)[start[0] : start[-1]]
+        tensors["id_starts"] = torch.from_numpy(start - start[0])
+        tensors["id_letters"] = torch.from_numpy(letters.copy())
+    return Output(tensors, summary)
+
+
+def ids_of(tensors: Any, first: int, count: int) -> Any:  # noqa: ANN401
+    """Return the ids of a shard as an Arrow array of text: of its rows, or their numbers."""
+    arrow = require("pyarrow", "scale", "ids")
+    if "id_starts" not in tensors:
+        return arrow.array(np.arange(first, first + count)).cast(arrow.large_string())
+    parts = [arrow.py_buffer(tensors[name].numpy()) for name in ("id_starts", "id_letters")]
+    return arrow.LargeStringArray.from_buffers(count, *parts)
+
+
+def to_bytes(texts: Sequence[str | None]) -> Tensor:  # (bytes,), uint8
+    """Return texts as a tensor, for a summary."""
+    return torch.tensor(list(json.dumps(texts).encode()), dtype=torch.uint8)
+
+
+def from_bytes(content: Tensor) -> list[str]:
+    """Return the texts in a tensor."""
+    found: list[str] = json.loads(bytes(content.tolist()))
+    return found
+
+
+def join_edges(files: Files, uri: str, stamp: str, raw: list[str], bounds: list[int]) -> Output:
+    """Join both ends of edges to numbers of rows, out of core, by DuckDB.
+
+    The first two columns of the edges are ids, a column ``weight`` is optional. Weights of
+    duplicates are added, without weights they count once; then an edge has the larger weight of its
+    two directions.
+    """
+    duckdb = require("duckdb", "scale", "joining edges to rows by their ids")
+    dataset = require("pyarrow.dataset", "scale", "reading edges")
+    arrow = require("pyarrow", "scale", "reading edges")
+    source, found = _parquet_files(uri)
+    edges = dataset.dataset([info.path for info in found], filesystem=source, format="parquet")
+    names = edges.schema.names
+    if len(names) < 2:
+        raise ValueError(f"{uri} must have a column for each end of an edge; it has {names}")
+    has_weight = "weight" in names[2:]
+    schema = arrow.schema([("id", arrow.large_string()), ("row", arrow.int64())])
+
+    def batches() -> Iterator[Any]:
+        for name, first, last in zip(raw, bounds, bounds[1:], strict=False):
+            ids = ids_of(files.tensors(name), first, last - first)
+            yield arrow.record_batch([ids, np.arange(first, last)], schema=schema)
+
+    with tempfile.TemporaryDirectory() as folder:
+        base = duckdb.connect(os.path.join(folder, "join.duckdb"))
+        base.execute(f"SET memory_limit = '{_JOIN_BYTES // 2**20}MiB'")
+        base.execute("SET threads = 1")
+        base.register("all_ids", arrow.RecordBatchReader.from_batches(schema, batches()))
+        base.execute("CREATE TABLE ids AS SELECT * FROM all_ids")
+        twice = base.execute("SELECT id FROM ids GROUP BY id HAVING count(*) > 1 LIMIT 1")
+        if (double := twice.fetchone()) is not None:
+            raise ValueError(f"ids must be unique, but several rows are {double[0]!r}; drop some")
+        base.register("edges", edges)
+        first, second = (_quoted(name) for name in names[:2])
+        weight = "e.weight" if has_weight else "1"
+        sums = "sum(w)" if has_weight else "1"
+        base.execute(
+            f"CREATE TABLE found AS SELECT i, j, {sums} AS w FROM (SELECT a.row AS i, b.row AS j, "  # noqa: S608
+            f"{weight} AS w FROM edges e JOIN ids a ON a.id = CAST(e.{first} AS VARCHAR) "
+            f"JOIN ids b ON b.id = CAST(e.{second} AS VARCHAR)) GROUP BY i, j"
+        )
+        (num_found,) = base.execute("SELECT count(*) FROM found").fetchone()
+        if num_found == 0:
+            raise ValueError(f"no edge in {uri} names two rows of the table; use the ids of --id")
+        parts = base.execute(
+            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "
+            "found) GROUP BY i, j ORDER BY i, j"
+        ).fetchnumpy()
+        base.close()
+    row, col, weights = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
+    if not bool((weights >= 0).all()):
+        raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
+    starts = torch.searchsorted(row, torch.tensor(bounds))
+    tensors = {"row": row, "col": col.int(), "weight": weights.float(), "starts": starts}
+    return Output(tensors, {"num_edges": torch.tensor(num_found)})
+
+
+def stamp_of(uri: str) -> str:
+    """Return sizes and times of Parquet files."""
+    return json.dumps([(info.path, info.size, info.mtime_ns) for info in _parquet_files(uri)[1]])
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -1,0 +1,112 @@
+"""Tasks: a stage, its arguments, and the name of the file that it makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from jlgcn.closed_form.sharded import Done
+from jlgcn.closed_form.shards import Stage
+from jlgcn.engine.store import Store, open_store
+
+logger = logging.getLogger(__name__)
+
+# Part of every hash: files of other versions of the stages are not taken for ours.
+_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A stage with its arguments, all of which JSON can hold.
+
+    Attributes:
+        stage: the stage.
+        arguments: its keyword arguments.
+        name: name of its file: stage, shard, hash of the arguments.
+    """
+
+    stage: Stage
+    arguments: Mapping[str, Any]
+    name: str
+
+    @classmethod
+    def of(cls, stage: Stage, arguments: Mapping[str, Any]) -> Task:
+        """Return a task with its name."""
+        content = json.dumps([_VERSION, stage.__name__, arguments], sort_keys=True)
+        place = f"{arguments['shard']:05d}-" if "shard" in arguments else ""
+        digest = hashlib.sha256(content.encode()).hexdigest()[:24]
+        return cls(stage, arguments, f"{stage.__name__}-{place}{digest}")
+
+
+def run_task(uris: tuple[str, ...], stage: Stage, arguments: Mapping[str, Any], name: str) -> None:
+    """Run a stage where it is called, and write its file."""
+    store = open_store(*uris)
+    store.put(name, stage(store, **arguments))
+
+
+class Executor(Protocol):
+    """What runs tasks: a pool of processes, or a cluster."""
+
+    def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
+        """Run tasks, in any order; raise if one fails for good.
+
+        Args:
+            uris: folders of the store.
+            tasks: tasks of one stage.
+            num_bytes: memory that each takes.
+        """
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Runs the stages whose files are not there yet.
+
+    Attributes:
+        store: where files are.
+        executor: what runs tasks.
+    """
+
+    store: Store
+    executor: Executor
+
+    def run(
+        self,
+        stage: Stage,
+        arguments: Sequence[Mapping[str, Any]],
+        *,
+        num_bytes: int,
+        suffix: str = "",
+    ) -> list[Done]:
+        """Run a stage with each of several arguments, see :class:`Runner`.
+
+        Args:
+            stage: the stage.
+            arguments: arguments of each task.
+            num_bytes: memory that a task takes.
+            suffix: how the names of its files end, if it writes files for others.
+        """
+        tasks = [Task.of(stage, each) for each in arguments]
+        present = (suffix,) if suffix else ()
+        missing = {t.name: t for t in tasks if not self.store.has(t.name, *present)}
+        started = time.perf_counter()
+        if missing:
+            self.executor.execute(self.store.uris, list(missing.values()), num_bytes)
+        logger.info(
+            "%s: %d of %d tasks in %.1f s",
+            *(stage.__name__, len(missing), len(tasks), time.perf_counter() - started),
+        )
+        return [Done(t.name, {} if suffix else self.store.summary(t.name)) for t in tasks]
+
+    def keep(self, tensors: Mapping[str, Tensor]) -> str:
+        """Write tensors of the driver to a file, and return its name."""
+        return self.store.keep(tensors)

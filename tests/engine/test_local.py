@@ -1,0 +1,179 @@
+"""The closed form over shards, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from jlgcn import JLGCNClassifier
+from jlgcn.closed_form import ClosedFormOptions
+from jlgcn.engine import ShardedModel
+from jlgcn.engine.tasks import run_task
+from tests.engine.tables import OPTIONS, Items, draw, read, write
+
+
+def fit(folder: Path, *, out: str = "model", options: ClosedFormOptions = OPTIONS) -> ShardedModel:
+    return ShardedModel.fit(
+        str(folder / "items"),
+        label="kind",
+        id_column="id",
+        edges=str(folder / "edges.parquet"),
+        out=str(folder / out),
+        num_workers=1,
+        options=options,
+        shard_rows=250,  # across files and row groups
+    )
+
+
+@pytest.fixture(scope="module")
+def items() -> Items:
+    return draw()
+
+
+@pytest.fixture(scope="module")
+def folder(items: Items, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("local")
+    write(items, found)
+    fit(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def in_memory(items: Items) -> JLGCNClassifier:
+    with pytest.warns(UserWarning, match="one direction"):
+        return JLGCNClassifier(**vars(OPTIONS)).fit(items.x, items.few, items.edges)
+
+
+def test_shards_have_the_predictions_of_memory(
+    items: Items, folder: Path, in_memory: JLGCNClassifier
+) -> None:
+    found = read(str(folder / "model" / "predictions"))
+    assert found.column("id").to_pylist() == items.ids.tolist()
+    probability = in_memory.label_distributions_
+    # The sums of a shard are in float64, those of memory in float32.
+    assert np.abs(found.column("probability").to_numpy() - probability.max(1)).max() < 1e-4
+    names = [f"class {best}" for best in probability.argmax(1)]
+    assert found.column("kind").to_pylist() == names
+    assert ShardedModel.load(str(folder / "model")).document["evidence"] == in_memory.evidence_
+
+
+def test_new_rows_have_the_predictions_of_memory(
+    folder: Path, in_memory: JLGCNClassifier, tmp_path: Path
+) -> None:
+    new = draw(300, seed=1)
+    columns = {"other": new.ids, "id": new.ids}  # a column that the model does not know
+    columns |= {f"f{k}": new.x[:, k] for k in range(new.x.shape[1])}
+    pq.write_table(pa.table(columns), tmp_path / "new.parquet")
+    model = ShardedModel.load(str(folder / "model"))
+    out = tmp_path / "out"
+    count = model.predict(str(tmp_path / "new.parquet"), str(out), num_workers=1, shard_rows=128)
+    assert count == 300
+    assert len(list(out.glob("*.parquet"))) == 3
+    found, expected = read(str(out)), in_memory.predict_proba(new.x)
+    assert found.column("id").to_pylist() == new.ids.tolist()
+    assert np.abs(found.column("probability").to_numpy() - expected.max(1)).max() < 1e-4
+
+
+def test_selection_is_that_of_memory(tmp_path: Path) -> None:
+    items = draw(400)
+    write(items, tmp_path)
+    options = ClosedFormOptions(n_layers=2, n_candidates=20, n_components=4)
+    model = fit(tmp_path, options=options)
+    with pytest.warns(UserWarning, match="one direction"):
+        expected = JLGCNClassifier(**vars(options)).fit(items.x, items.few, items.edges)
+    chosen = {name: model.document["options"][name] for name in expected.best_params_}
+    assert chosen == expected.best_params_
+
+
+def test_words_have_the_predictions_of_memory(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = random.integers(0, 2, 300)
+    rate = np.where(np.arange(120) % 2 == y[:, None], 0.3, 0.1)
+    x = random.poisson(rate).astype(np.float32)
+    x[7] = 0  # nobody's neighbour
+    few = np.where(np.arange(300) < 30, y, -1)
+    labels = [None if label < 0 else str(label) for label in few]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 120)
+    (tmp_path / "items").mkdir()
+    pq.write_table(pa.table({"kind": labels, "words": lists}), tmp_path / "items" / "a.parquet")
+    model = ShardedModel.fit(
+        str(tmp_path / "items"),
+        label="kind",
+        out=str(tmp_path / "model"),
+        num_workers=1,
+        options=OPTIONS,
+        shard_rows=110,
+    )
+    assert model.document["scaler"]["kind"] == "words"
+    expected = JLGCNClassifier(**vars(OPTIONS)).fit(x, few).label_distributions_.max(1)
+    found = read(str(tmp_path / "model" / "predictions"))
+    assert found.column("row").to_pylist() == [str(row) for row in range(300)]
+    assert np.abs(found.column("probability").to_numpy() - expected).max() < 1e-3
+
+
+def test_a_fit_that_was_interrupted_goes_on(
+    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(items, tmp_path)
+    ran: list[str] = []
+
+    def run(*arguments: object, stop: bool) -> None:
+        if stop and len(ran) == 20:
+            raise KeyboardInterrupt
+        ran.append(str(arguments[3]))
+        run_task(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *a: run(*a, stop=True))
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path)
+    monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *a: run(*a, stop=False))
+    fit(tmp_path)
+    assert len(ran) == len(set(ran)) > 40  # no task ran twice
+
+
+def test_few_of_equal_rows_are_in_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jlgcn.closed_form import shards
+
+    monkeypatch.setattr(shards, "MAX_EQUAL", 2)
+    points = torch.tensor([[1.0], [2.0], [1.0], [1.0], [2.0], [3.0]])
+    assert shards._few_equal(points).tolist() == [True, True, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": "sort"}, "has no column 'sort' .asked for as label.; its columns are id"),
+        ({"items": "nowhere"}, "holds no .parquet file; pass a file, or a folder"),
+        ({"id_column": "kind", "drop": ["id", "text"]}, "every row needs an id, but column 'kind'"),
+        ({"drop": []}, "features must be numbers, but column 'text' .* is of string"),
+        ({"options": ClosedFormOptions(control="random metric")}, "is for fits in memory"),
+    ],
+)
+def test_errors_say_what_to_do(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    (tmp_path / "items").mkdir()
+    table = {"id": ["a", "b"], "kind": ["x", None], "f": [1.0, 2.0], "text": ["?", "!"]}
+    pq.write_table(pa.table(table), tmp_path / "items" / "a.parquet")
+    arguments = {"items": "items", "label": "kind", "id_column": "id", "drop": ["text"]} | change
+    arguments["items"] = str(tmp_path / str(arguments["items"]))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ShardedModel.fit(out=str(tmp_path / "m"), num_workers=1, **arguments)  # type: ignore[arg-type]
+
+
+def test_ids_of_several_rows_are_refused(tmp_path: Path) -> None:
+    items = draw(100)
+    items.ids[3] = items.ids[80]
+    write(items, tmp_path)
+    with pytest.raises(ValueError, match="ids must be unique, but several rows are 'item 560'"):
+        fit(tmp_path)
+
+
+def test_a_document_that_was_changed_is_refused(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "model" / "shards.json").read_text()
+    (tmp_path / "shards.json").write_text(text.replace('"n_neighbors": 8', '"n_neighbors": 9'))
+    with pytest.raises(ValueError, match="does not have its own hash"):
+        ShardedModel.load(str(tmp_path))

@@ -1,0 +1,63 @@
+"""Items, edges and models in an object store: moto's S3 server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from jlgcn.engine import ShardedModel
+from tests.engine.tables import OPTIONS, draw, read, write
+
+server = pytest.importorskip("moto.server", reason="pip install moto[server]")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fs.S3FileSystem]:
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    files = fs.S3FileSystem(endpoint_override=f"http://{host}:{port}", allow_bucket_creation=True)
+    files.create_dir("bucket")
+    yield files
+    running.stop()
+
+
+def test_an_object_store_gives_the_predictions_of_a_disk(
+    s3: fs.S3FileSystem, tmp_path: Path
+) -> None:
+    items = draw(300)
+    write(items, tmp_path)
+    for path in tmp_path.rglob("*.parquet"):
+        with s3.open_output_stream(f"bucket/{path.relative_to(tmp_path)}") as file:
+            file.write(path.read_bytes())
+    found = []
+    for root in (str(tmp_path), "s3://bucket"):
+        ShardedModel.fit(
+            f"{root}/items",
+            label="kind",
+            id_column="id",
+            edges=f"{root}/edges.parquet",
+            out=f"{root}/model",
+            num_workers=1,
+            options=OPTIONS,
+            shard_rows=128,
+        )
+        model = ShardedModel.load(f"{root}/model")
+        model.predict(f"{root}/items", f"{root}/out", num_workers=1, shard_rows=128)
+        for folder in ("model/predictions", "out"):
+            files = s3 if root.startswith("s3") else None
+            found.append(read(f"{root.removeprefix('s3://')}/{folder}", files))
+    on_disk, on_s3 = found[:2], found[2:]
+    for mine, theirs in zip(on_disk, on_s3, strict=True):
+        assert mine.equals(theirs)
+    # Of intermediate files nothing is left, neither there nor in the cache.
+    names = {info.base_name for info in s3.get_file_info(fs.FileSelector("bucket/model/parts"))}
+    assert not any(name.startswith(("rank", "symmetrize", "diffuse")) for name in names)
