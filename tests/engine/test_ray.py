@@ -43,7 +43,7 @@ def test_ray_has_the_scores_of_local_and_says_what_fails(tmp_path: Path) -> None
                 out=str(tmp_path / engine),
                 options=OPTIONS,
                 shard_rows=128,
-                engine=engine,  # type: ignore[arg-type]
+                engine=engine,
                 num_workers=1,
             )
             found.append(read(str(tmp_path / engine / "predictions")))
