@@ -102,6 +102,7 @@ class Problem:
 
 def load(name: str, seed: int, root: Path | None = None) -> Problem:
     """Return a data set with all of its edges."""
+    x: Features
     if name == "wordnet":
         with np.load(data_root(root) / "text/wordnet_nouns.npz") as file:
             x, y = torch.from_numpy(file["x"].astype(np.float32)), torch.from_numpy(file["y"])
@@ -288,7 +289,8 @@ def row_scores(problem: Problem, seed: int) -> Iterator[tuple[str, Rows, float]]
         similarity = (terms.direction[torch.from_numpy(nodes)] @ terms.direction.mT).numpy()
         of_distance, of_similarity, of_neighbors = head.weight.tolist()
         found: np.ndarray = of_distance * distance(nodes) + of_similarity * similarity
-        return found + of_neighbors * np.log1p(common(nodes))
+        found += of_neighbors * np.log1p(common(nodes))
+        return found
 
     def cosine(nodes: np.ndarray) -> np.ndarray:
         found: np.ndarray = (unit[nodes] @ unit.T).toarray()
