@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Self
 
 import torch
 
@@ -28,6 +29,12 @@ class LocalExecutor:
         cores = len(affinity(0)) if affinity is not None else os.cpu_count()
         self.num_workers = num_workers or cores or 1
         self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
         """Run tasks, as :class:`jlgcn.engine.tasks.Executor` says."""
