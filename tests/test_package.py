@@ -78,7 +78,6 @@ WRITES_TO_FILE = re.compile(
 WRITERS = {
     ("paper/figures.py", "figure.savefig"): "to an open file, which write_report has replacing",
     ("ops/cells.py", "faiss.write_index"): "to an open file, which a store has replacing",
-    ("engine/predict.py", "writer.write_table"): "to an open file, which a store has replacing",
 }
 
 
