@@ -47,7 +47,7 @@ from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.closed_form.audit import GraphAudit, audit_graph
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.closed_form.pairs import PairTerms
-from jlgcn.graphs import SparseGraph, as_graph
+from jlgcn.graphs import Graph, SparseGraph, as_graph
 from jlgcn.io.files import data_root
 from jlgcn.ops import SparseFeatures
 
@@ -218,7 +218,7 @@ def _jaccard(first: scipy.sparse.csr_array, second: scipy.sparse.csr_array) -> n
 class Encoder(nn.Module):
     """The two graph convolutions of PyTorch Geometric's example, by faster products on a CPU."""
 
-    def __init__(self, x: Features, graph: SparseGraph) -> None:
+    def __init__(self, x: Features, graph: Graph) -> None:
         super().__init__()
         self.x, self.graph = x, graph
         self.first = nn.Linear(x.shape[1], 32, bias=False)
