@@ -201,7 +201,7 @@ class Candidates:
         """Return squared distances of the candidates under a metric, in chunks of rows."""
         if not bool(z.any()):  # R = 0
             return self.distance
-        return _dense_distances(z, z, self.index).add_(self.distance)
+        return self.distance + _dense_distances(z, z, self.index)
 
     def _given_weight(self, z: Tensor, decay: float) -> Tensor:
         assert self.given is not None
@@ -216,7 +216,7 @@ class Candidates:
 def _distances(x: Features, among: Features, index: Tensor) -> Tensor:  # (N, K)
     """Return squared distances of rows to their neighbours, inf where there is none (-1)."""
     if isinstance(x, Tensor) and isinstance(among, Tensor):
-        return _dense_distances(x, among, index).masked_fill_(index < 0, torch.inf)
+        return _dense_distances(x, among, index).masked_fill(index < 0, torch.inf)
     distance = pair_distances(x, _row_numbers(index), index.flatten().clamp(min=0), among)
     assert isinstance(x, SparseFeatures)
     is_empty = x.crow.diff() == 0  # a row of zeros has no neighbours
@@ -226,11 +226,11 @@ def _distances(x: Features, among: Features, index: Tensor) -> Tensor:  # (N, K)
 def _dense_distances(x: Tensor, among: Tensor, index: Tensor) -> Tensor:  # (N, K)
     """Return squared distances of rows to others, in chunks that stay in the processor's cache."""
     size = max(1, _CHUNK_ENTRIES // max(1, index.shape[1] * x.shape[1]))
-    distance = x.new_empty(index.shape)
-    for out, rows, near in zip(distance.split(size), x.split(size), index.split(size), strict=True):
-        difference = among[near].sub_(rows.unsqueeze(1))
-        torch.sum(difference.square_(), -1, out=out)
-    return distance
+    parts = [
+        (among[near] - rows.unsqueeze(1)).square().sum(-1)
+        for rows, near in zip(x.split(size), index.split(size), strict=True)
+    ]
+    return torch.cat(parts) if parts else x.new_empty(index.shape)
 
 
 def nearest_edges(
