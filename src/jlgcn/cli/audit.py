@@ -40,8 +40,8 @@ def audit(
 
     Example: jlgcn audit wines-model --suspicious wrong.csv --missing likely.csv
 
-    Needs a model that was fitted with --edges. An edge is scored with itself taken
-    out of the graph, by learned distance, PageRank similarity and common
+    Needs a model that was fitted with --edges. An edge is scored with itself
+    taken out of the graph, by learned distance, PageRank similarity and common
     neighbours; a logistic regression of known edges against random pairs weighs
     them, so no wrong edge has to be known. The columns are source, target and
     score: the probability, at even odds, that a known edge is a random pair, or

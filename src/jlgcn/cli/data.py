@@ -416,8 +416,8 @@ def compare(
     In each split a fifth of the labels is held out. Prints the accuracy, with 95
     % intervals, of logistic regression, of the model with the given, the learned
     and both graphs, of two controls (no learned metric, shuffled graph), and,
-    with --network, of the paper's network, and recommends one. Takes 3 to 5 fits a
-    split.
+    with --network, of the paper's network, and recommends one. Takes 3 to 5 fits
+    a split.
     """
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.comparison import compare as compare_variants
