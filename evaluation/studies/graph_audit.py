@@ -44,7 +44,7 @@ from evaluation.npz import load_npz
 from evaluation.studies.learn_graph import draw
 from evaluation.study_tables import audit_table
 from jlgcn.closed_form import ClosedFormModel, fit_closed_form
-from jlgcn.closed_form.audit import GraphAudit, audit_graph
+from jlgcn.closed_form.audit import GIVEN_DECAY, GraphAudit, audit_graph
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.closed_form.pairs import PairTerms
 from jlgcn.graphs import Graph, SparseGraph, as_graph
@@ -178,7 +178,7 @@ def edge_scores(problem: Problem, seed: int) -> Iterator[tuple[str, np.ndarray, 
     found = _in_order(audit, problem)
     yield "audit", found, time.process_time() - started
     is_kept = torch.ones(problem.graph.pattern.num_edges, dtype=torch.bool)
-    terms = PairTerms.of(model, is_kept)(ends[0], ends[1])
+    terms = PairTerms.of(model, is_kept, GIVEN_DECAY)(ends[0], ends[1])
     yield "audit, edge left in", audit.heads[-1](terms).numpy(), 0.0
     yield "learned distance", -terms[:, 0].numpy(), fitted
     yield "adamic-adar", terms[:, 2].numpy(), 0.0

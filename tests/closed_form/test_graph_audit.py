@@ -143,7 +143,8 @@ def test_terms_are_the_learned_distance_and_a_cosine(
     assert distance[1] == 0
     assert float(similarity[1]) == pytest.approx(1, rel=1e-6)
     everything = torch.ones(terms.given.pattern.num_edges, dtype=torch.bool)
-    assert largest_difference(PairTerms.of(model, everything).direction, terms.direction) == 0
+    again = PairTerms.of(model, everything, model.options.given_decay)
+    assert largest_difference(again.direction, terms.direction) == 0
 
 
 def test_an_audit_needs_edges() -> None:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 NUM_FOLDS = 5
 
+# Decay of given weights with the learned distance while given edges are scored. 1 is the learned
+# graph's own kernel: many wrong edges together must not make each other look right, however much
+# the classifier trusts them.
+GIVEN_DECAY = 1.0
+
 # Neighbours by similarity of each node that are scored as missing edges, besides those in the
 # learned graph.
 _NUM_SIMILAR = 30
@@ -145,7 +150,9 @@ def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> Gr
     neighbours. It needs no label of wrongness: its examples are the given edges and as many random
     pairs, and it is cross-fitted on five folds of edges. An edge's own presence must not make it
     look right, so the terms of a fold are computed without its edges, and by a regression fitted to
-    the other folds. Metric, learned graph and hyperparameters stay those of the fit.
+    the other folds. Nor must many wrong edges make each other look right: meanwhile the weights of
+    given edges are discounted by the kernel of the learned graph, exp(-d²), whatever the classifier
+    trusts. Metric, learned graph and hyperparameters stay those of the fit.
 
     If a share π of the edges are random pairs, among those with a low score they are at least so
     frequent, so π is estimated by the smallest ratio of the cumulated shares of edges and of random
@@ -196,7 +203,7 @@ def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> Gr
     other_terms = edge_terms.new_empty(others.shape[1], len(TERMS))
     all_terms = []
     for k in range(NUM_FOLDS):
-        terms = PairTerms.of(model, fold_of_entry != k)
+        terms = PairTerms.of(model, fold_of_entry != k, GIVEN_DECAY)
         edge_terms[fold == k] = terms(first[fold == k], second[fold == k])
         other_terms[other_fold == k] = terms(*others[:, other_fold == k])
         all_terms.append(terms)
@@ -221,7 +228,8 @@ def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> Gr
         contributions[order],
         fold[order],
     )
-    terms = PairTerms.of(model, torch.ones_like(fold_of_entry, dtype=torch.bool))
+    is_kept = torch.ones_like(fold_of_entry, dtype=torch.bool)
+    terms = PairTerms.of(model, is_kept, model.options.given_decay)
     all_terms.append(terms)
     missing = _missing(terms, heads[-1], len(first) if num_missing is None else num_missing)
     num_wrong = round(_share_wrong(log_odds, other_log_odds) * len(first))

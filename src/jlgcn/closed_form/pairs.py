@@ -55,12 +55,18 @@ class PairTerms:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: ClosedFormModel, is_kept: Tensor) -> PairTerms:
+    def of(cls, model: ClosedFormModel, is_kept: Tensor, given_decay: float) -> PairTerms:
         """Diffuse the features over the kept edges and the learned graph.
+
+        Args:
+            model: the fitted model.
+            is_kept: whether an entry of the given graph stays, (E,), bool.
+            given_decay: decay of the given weights with the learned distance.
 
         Cost: a diffusion of `n_components` columns.
         """
-        given, learned = model.weighted_given(), model.layers[-1].learned
+        layer = model.layers[-1]
+        given, learned = model.candidates.weighted_given(layer.metric, given_decay), layer.learned
         assert given is not None
         parts = [
             (learned.pattern, model.learned_scale * learned.weight),
