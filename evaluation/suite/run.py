@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, recall_score
 
 from evaluation.suite.data import Data, data_sets
-from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH, Prediction, Problem
+from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH, SuiteProblem
+from jlgcn.estimator.rivals import Prediction
 
 RESULTS = Path("results/suite")
 
@@ -47,7 +48,7 @@ def run(
         usual = METHODS if data.edges is None else METHODS | WITH_GRAPH
         found = usual | GRAPH_ALONE
         chosen = [method for method in found if method in (methods or data.methods or usual)]
-        problem = Problem(data)
+        problem = SuiteProblem(data)
         for budget in data.budgets:
             for draw in range(num_draws or data.num_draws):
                 shown = data.draw(budget, draw)

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from evaluation.suite.data import SHARE, Data, data_sets
-from evaluation.suite.methods import METHODS, WITH_GRAPH, Problem
+from evaluation.suite.methods import METHODS, WITH_GRAPH, SuiteProblem
 from evaluation.suite.run import run
 from evaluation.suite.tables import excess_error, gains, methods_table
 from tests.real_data import DATA, needs_data
@@ -40,7 +40,7 @@ def test_every_method_learns_separated_classes(name: str) -> None:
         pytest.importorskip("graphlearning")
     data = small(with_edges=name in WITH_GRAPH or name == "jlgcn")
     shown = data.draw(5, 0)
-    predicted = (METHODS | WITH_GRAPH)[name](Problem(data), shown)
+    predicted = (METHODS | WITH_GRAPH)[name](SuiteProblem(data), shown)
     assert predicted.scores.shape == (60, 3)
     assert (predicted.scores.argmax(1) == data.y)[shown < 0].mean() > 0.8
     if predicted.probability is not None:
@@ -74,7 +74,7 @@ def test_no_data_set_has_the_class_of_a_published_test_node() -> None:
 def test_labels_whose_kernel_is_nearly_singular_are_fitted() -> None:
     data = data_sets(DATA)["new-thyroid1"]()
     shown = data.draw(5, 1)
-    predicted = METHODS["jlgcn"](Problem(data), shown)
+    predicted = METHODS["jlgcn"](SuiteProblem(data), shown)
     assert (predicted.scores.argmax(1) == data.y)[shown < 0].mean() > 0.9
 
 
