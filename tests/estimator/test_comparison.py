@@ -8,6 +8,10 @@ from sklearn.datasets import load_digits, load_wine, make_classification
 
 from jlgcn import Comparison, JLGCNClassifier, compare
 from jlgcn.estimator.comparison import _advice, _advice_on_network
+from jlgcn.estimator.rivals import Problem, logistic_regression
+
+#: Without a given graph.
+RIVALS = ["logistic regression", "label spreading", "PageRank features"]
 
 
 def digits(num_labels: int = 120) -> tuple[np.ndarray, np.ndarray]:
@@ -29,27 +33,24 @@ def test_neighbours_that_look_alike_make_a_learned_graph_worth_it() -> None:
     found = compare(
         *digits(num_labels=400), estimator=pixels, n_splits=6, test_size=0.7, network=False
     )
-    assert list(found.accuracy) == [
-        "learned graph",
-        "no metric",
-        "shuffled graph",
-        "logistic regression",
-    ]
+    assert list(found.accuracy) == ["learned graph", "no metric", "shuffled graph", *RIVALS]
     assert all(len(values) == 6 for values in found.accuracy.values())
     assert found.difference("learned graph", "logistic regression")["low"] > 0
     assert found.difference("learned graph", "shuffled graph")["low"] > 0
-    assert found.advice.startswith("Use learned graph: +")
-    assert str(found).count("\n") == 4
+    # A fixed kNN graph does as well on digits, and the advice says so.
+    assert "learned graph is better than PageRank features, the best rival" in found.advice
+    assert str(found).count("\n") == 7
     assert found.advice in str(found)
 
 
 @pytest.mark.slow
-def test_where_features_say_all_it_advises_against_a_graph() -> None:
+def test_where_features_say_all_it_does_not_advise_a_graph() -> None:
     x, y = make_classification(
         200, 20, n_informative=2, n_redundant=0, n_clusters_per_class=1, random_state=0
     )
     found = compare(x, y, n_splits=5)
-    assert found.advice.startswith("Do not use a learned graph here:")
+    assert found.difference("learned graph", "logistic regression")["mean"] <= 0
+    assert not found.advice.startswith("Use learned graph")
 
 
 @pytest.mark.nightly
@@ -61,7 +62,8 @@ def test_a_good_graph_is_enough_where_features_are_noise() -> None:
         found = compare(x, y, edges_within(y, 900), n_splits=4)
     assert list(found.accuracy)[:2] == ["both graphs", "given graph"]
     assert found.difference("given graph", "learned graph")["low"] > 0
-    assert "Use the given graph alone" in found.advice
+    assert found.best_rival == "PageRank, given graph"
+    assert found.advice.startswith("These labels cannot tell whether both graphs is better than")
 
 
 @pytest.mark.slow
@@ -77,7 +79,7 @@ def test_the_network_is_a_row_whichever_solver_the_estimator_has() -> None:
     fast = JLGCNClassifier(n_layers=1, n_neighbors=5, restart=0.2)
     fast.set_params(max_iter=3)
     found = compare(x, y, n_splits=2, test_size=0.5, estimator=fast, network=True)
-    names = ["learned graph", "no metric", "shuffled graph", "network", "logistic regression"]
+    names = ["learned graph", "no metric", "shuffled graph", "network", *RIVALS]
     assert list(found.accuracy) == names
     gradient = fast.set_params(solver="gradient")
     assert compare(x, y, n_splits=2, test_size=0.5, estimator=gradient, network=True) == found
@@ -103,6 +105,8 @@ def found_with(**accuracy: tuple[float, ...]) -> Comparison:
     return Comparison(
         {name: tuple(rows.mean(1).tolist()) for name, rows in right.items()},
         "",
+        {},
+        {},
         {name: rows.astype(float) for name, rows in right.items()},
     )
 
@@ -121,10 +125,15 @@ def test_the_advice_says_what_the_intervals_say() -> None:
     same = _advice(found_with(**ways | {"no_metric": (0.9, 0.92, 0.9)}))
     assert "n_layers=1 does as well" in same
     harmed = _advice(found_with(**ways | {"both_graphs": bad}))
-    assert harmed.startswith("Do not use a learned graph here: +0.0 points (+0.0 to +0.0)")
+    assert harmed.startswith("These labels cannot tell whether both graphs is better than logistic")
     assert harmed.endswith("The given graph alone helps: +20.0 points (+17.6 to +22.4).")
     unsure = _advice(found_with(**ways | {"both_graphs": (0.9, 0.5, 0.9)}))
-    assert unsure.startswith("These labels cannot tell whether a learned graph helps: +16.3 points")
+    assert unsure.startswith(
+        "These labels cannot tell whether both graphs is better than logistic regr"
+    )
+    assert "the best rival: +16.3 points" in unsure
+    worse = _advice(found_with(**ways | {"logistic_regression": (0.95, 0.96, 0.95)}))
+    assert worse.startswith("Use logistic regression instead: both graphs is -5.0 points")
 
 
 def test_the_interval_allows_for_the_choice_of_splits_and_of_rows() -> None:
@@ -135,7 +144,7 @@ def test_the_interval_allows_for_the_choice_of_splits_and_of_rows() -> None:
     )
     second[np.isnan(first)] = np.nan
     first[np.isnan(second)] = np.nan
-    found = Comparison({}, "", {"a": first, "b": second}).difference("a", "b")
+    found = Comparison({}, "", {}, {}, {"a": first, "b": second}).difference("a", "b")
     gains = first - second
     means = [row[~np.isnan(row)].mean() for row in gains]
     by_row = [column[~np.isnan(column)].mean() for column in gains.T if not np.isnan(column).all()]
@@ -167,3 +176,22 @@ def test_too_few_labels_are_refused() -> None:
     x = np.random.default_rng(0).normal(size=(9, 2))
     with pytest.raises(ValueError, match=r"needs two classes and 2 labels of each.*0: 2, 1: 1"):
         compare(x, np.array([0, 0, 1, -1, -1, -1, -1, -1, -1]))
+
+
+def test_scores_are_of_hidden_labels_and_beside_those_of_rivals() -> None:
+    x, y = load_wine(return_X_y=True)
+    few = np.where(np.random.default_rng(0).random(178) < 0.3, y, -1)
+    found = compare(x, few, np.array([[0, 1], [1, 0]]), n_splits=2, test_size=0.5)
+    names = ["both graphs", "given graph", "learned graph", "no metric", "shuffled graph"]
+    assert list(found.accuracy) == [*names, *RIVALS, "PageRank, given graph"]
+    assert found.best_rival in RIVALS
+    for name, losses in found.log_loss.items():
+        assert 0 < min(losses) < max(losses) < np.log(3), name
+        assert min(found.balanced_accuracy[name]) > 0.8, name
+    known = np.flatnonzero(few != -1)
+    asked = ~np.isnan(found.right["logistic regression"][0])
+    shown = few.copy()
+    shown[known[asked]] = -1
+    x = (x - x.mean(0)) / x.std(0)  # the rival sees scaled features, and no hidden label
+    expected = logistic_regression(Problem(torch.from_numpy(x), 3), shown).scores.argmax(1)
+    assert found.accuracy["logistic regression"][0] == np.mean((expected == few)[known[asked]])

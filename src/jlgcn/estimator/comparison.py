@@ -1,4 +1,4 @@
-"""Ablation on the user's own data: does a learned graph help, and which part of it?"""
+"""Ablation on the user's own data, beside simple rivals: does a learned graph help, and how far?"""
 
 from __future__ import annotations
 
@@ -12,32 +12,37 @@ import scipy.stats
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 from tqdm import tqdm
 
 from jlgcn._stats import mean_and_interval
 from jlgcn.estimator.classifier import JLGCNClassifier
+from jlgcn.estimator.rivals import RIVALS, Problem, rivals_that_fit
 from jlgcn.estimator.validation import read_labels
-from jlgcn.ops import SparseFeatures
 
-#: Fewest labels of a class: one to train on and one to test on.
+# Fewest labels of a class: one to train on and one to test on.
 _MIN_LABELS = 2
+_SMALLEST = 1e-12
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Accuracy of each variant of the method on held-out labels.
+    """Scores of each variant of the method, and of its rivals, on held-out labels.
 
     Attributes:
         accuracy: accuracy of each variant, split by split.
         advice: recommendation, in a sentence or two.
+        balanced_accuracy: mean recall over classes of each variant, split by split.
+        log_loss: mean negative log-probability of the held-out classes, split by split; smaller is
+            better.
         right: for each variant, (n_splits, n_labels): 1 where a held-out label was predicted, 0
             where it was not, nan where the label was not held out.
     """
 
     accuracy: dict[str, tuple[float, ...]]
     advice: str
+    balanced_accuracy: dict[str, tuple[float, ...]]
+    log_loss: dict[str, tuple[float, ...]]
     right: dict[str, NDArray[np.float64]] = field(repr=False, compare=False)
 
     @property
@@ -63,11 +68,20 @@ class Comparison:
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.accuracy)
-        lines = []
+        lines = [f"{'':<{width}}  {'accuracy (95 % interval)':<24}  balanced  log-loss"]
         for name in self.accuracy:
             mean, low, high = (100 * self.interval(name)[part] for part in ("mean", "low", "high"))
-            lines.append(f"{name:<{width}}  {mean:.1f} ({low:.1f} to {high:.1f})")
+            accuracy = f"{mean:.1f} ({low:.1f} to {high:.1f})"
+            balanced = 100 * np.mean(self.balanced_accuracy[name])
+            loss = np.mean(self.log_loss[name])
+            lines.append(f"{name:<{width}}  {accuracy:<24}  {balanced:8.1f}  {loss:8.3f}")
         return "\n".join([*lines, self.advice])
+
+    @property
+    def best_rival(self) -> str:
+        """The rival of highest mean accuracy."""
+        means = {name: np.mean(self.accuracy[name]) for name in RIVALS if name in self.accuracy}
+        return max(means, key=means.__getitem__)
 
 
 def _interval(values: NDArray[np.float64]) -> dict[str, Any]:  # (splits, rows)
@@ -98,11 +112,16 @@ def compare(
     """Measure by cross-validation whether a learned graph helps on some data (ablation study).
 
     In each stratified random split a share of the labels is held out; all rows stay, as the method
-    is transductive. Compared are logistic regression on the features, and the estimator with the
-    given graph only, the learned graph only, both, a kNN graph without a learned metric ("no
-    metric"), and a learned graph with permuted nodes ("shuffled graph"), a control whose gain
-    cannot come from the graph. These variants are of the closed form. "network" is the paper's
-    network (``solver="gradient"``) with the given graph and a learned one.
+    is transductive. Compared are the estimator with the given graph only, the learned graph only,
+    both, a kNN graph without a learned metric ("no metric"), and a learned graph with permuted
+    nodes ("shuffled graph"), a control whose gain cannot come from the graph. These variants are of
+    the closed form. "network" is the paper's network (``solver="gradient"``) with the given graph
+    and a learned one.
+
+    Beside them stand rivals, on the same features and with settings selected by cross-validation on
+    the same labels: logistic regression; label spreading on a kNN graph; and logistic regression on
+    personalized PageRank features of a fixed kNN graph, or of the given one. Above 50,000 rows
+    those with a kNN graph are left out.
 
     Args:
         X: features, as in :meth:`JLGCNClassifier.fit`.
@@ -118,13 +137,14 @@ def compare(
             variants.
         progress (bool, default False): show a progress bar.
 
-    Cost: three to five closed-form fits a split, and one network.
+    Cost: three to five closed-form fits a split, and one network; rivals take about as long as one
+    fit.
 
     Example:
         >>> from sklearn.datasets import load_wine
         >>> found = compare(*load_wine(return_X_y=True), n_splits=3, test_size=0.9)
-        >>> list(found.accuracy)
-        ['learned graph', 'no metric', 'shuffled graph', 'logistic regression']
+        >>> found.best_rival
+        'logistic regression'
     """
     if n_splits < 2:
         raise ValueError(
@@ -141,84 +161,114 @@ def compare(
             "leave out classes with a single label"
         )
     splitter = StratifiedShuffleSplit(n_splits, test_size=test_size, random_state=random_state)
-    right: dict[str, NDArray[np.float64]] = {}
+    codes = np.full(len(labels), -1)
+    codes[known] = np.searchsorted(classes, labels[known])
+    found = _Scores(n_splits, len(known))
     splits = tqdm(
-        splitter.split(known, labels[known]),
+        splitter.split(known, codes[known]),
         total=n_splits,
         desc="splits",
         disable=None if progress else True,
     )
+    problem: Problem | None = None
     for split, (_, hidden) in enumerate(splits):
         asked = known[hidden]
-        is_shown = is_known.copy()
-        is_shown[asked] = False
+        shown = codes.copy()
+        shown[asked] = -1
         with torch.random.fork_rng(devices=[base.device] if "cuda" in base.device else []):
             torch.manual_seed(random_state + split)
-            variants = _predictions(base, X, labels, is_shown, graph, network)
-            for name, predicted in variants:
+            for name, model in _variants(base, X, classes, shown, graph, network):
+                probability = np.zeros((len(shown), len(classes)))
+                place = np.searchsorted(classes, model.classes_)
+                probability[:, place] = model.label_distributions_
+                found.add(name, split, hidden, probability[asked], codes[asked])
                 splits.set_postfix_str(f"{name} done")
-                found = right.setdefault(name, np.full((n_splits, len(known)), np.nan))
-                found[split, hidden] = (predicted == labels)[asked]
-    accuracy = {name: tuple(np.nanmean(values, axis=1).tolist()) for name, values in right.items()}
-    comparison = Comparison(accuracy, "", right)
+                if problem is None:  # the first variant has all that is given
+                    fitted = model.model_
+                    problem = Problem(fitted.x.to("cpu"), len(classes), fitted.given)
+        assert problem is not None
+        for name, rival in rivals_that_fit(problem).items():
+            predicted = rival(problem, shown).probability
+            assert predicted is not None
+            found.add(name, split, hidden, predicted[asked], codes[asked])
+            splits.set_postfix_str(f"{name} done")
+    comparison = Comparison(
+        {name: tuple(np.nanmean(right, axis=1).tolist()) for name, right in found.right.items()},
+        "",
+        {name: tuple(values) for name, values in found.balanced.items()},
+        {name: tuple(values) for name, values in found.loss.items()},
+        found.right,
+    )
     return replace(comparison, advice=_advice(comparison) + _advice_on_network(comparison))
 
 
-def _predictions(
+class _Scores:
+    """Scores of held-out labels, by name."""
+
+    def __init__(self, num_splits: int, num_labels: int) -> None:
+        self.size = (num_splits, num_labels)
+        self.right: dict[str, NDArray[np.float64]] = {}
+        self.balanced: dict[str, list[float]] = {}
+        self.loss: dict[str, list[float]] = {}
+
+    def add(
+        self,
+        name: str,
+        split: int,
+        hidden: NDArray[np.int64],
+        probability: NDArray[np.float64],  # (len(hidden), n_classes)
+        y: NDArray[np.int64],
+    ) -> None:
+        is_right = probability.argmax(1) == y
+        self.right.setdefault(name, np.full(self.size, np.nan))[split, hidden] = is_right
+        recalls = [is_right[y == code].mean() for code in np.unique(y)]
+        self.balanced.setdefault(name, []).append(float(np.mean(recalls)))
+        own = probability[np.arange(len(y)), y]
+        loss = -np.log(np.maximum(own, _SMALLEST)).mean()
+        self.loss.setdefault(name, []).append(float(loss))
+
+
+def _variants(
     base: JLGCNClassifier,
     X: ArrayLike,  # noqa: N803
-    labels: NDArray[Any],
-    is_shown: NDArray[np.bool_],
+    classes: NDArray[Any],
+    shown: NDArray[np.int64],
     graph: Any,  # noqa: ANN401
     network: bool,
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Fit every variant to the training labels and yield its predictions of all rows."""
-    closed_form = clone(base).set_params(solver="closed_form")
-    shown = labels.astype(object)
-    shown[~is_shown] = None
-
-    def predicted(model: JLGCNClassifier, given: Any = graph) -> NDArray[Any]:  # noqa: ANN401
-        transduction: NDArray[Any] = model.fit(X, shown, given).transduction_
-        return transduction
-
+) -> Iterator[tuple[str, JLGCNClassifier]]:
+    """Fit every variant to the labels shown and yield it."""
+    labels = classes.astype(object)[shown]
+    labels[shown < 0] = None
+    changes: dict[str, dict[str, Any]] = {"learned graph": {}}
     if graph is not None:
-        only = clone(closed_form).set_params(n_layers=1, n_neighbors=20, learned_degree=0.0)
-        yield "both graphs", predicted(clone(closed_form))
-        yield "given graph", predicted(only)
-    learned = clone(closed_form)
-    yield "learned graph", predicted(learned, None)
-    yield "no metric", predicted(clone(closed_form).set_params(n_layers=1))
-    yield "shuffled graph", predicted(clone(closed_form).set_params(control="shuffled graph"))
+        only = {"n_layers": 1, "n_neighbors": 20, "learned_degree": 0.0}
+        changes = {"both graphs": {}, "given graph": only} | changes
+    changes |= {"no metric": {"n_layers": 1}, "shuffled graph": {"control": "shuffled graph"}}
     if network:
-        yield "network", predicted(clone(base).set_params(solver="gradient"))
-    scaled = learned.model_.candidates.x
-    x = scaled.to_scipy() if isinstance(scaled, SparseFeatures) else scaled.cpu().numpy()
-    regression = LogisticRegression(max_iter=2000).fit(x[is_shown], labels[is_shown])
-    yield "logistic regression", regression.predict(x)
+        changes["network"] = {"solver": "gradient"}
+    for name, change in changes.items():
+        model = clone(base).set_params(**{"solver": "closed_form"} | change)
+        yield name, model.fit(X, labels, None if name == "learned graph" else graph)
 
 
 def _advice(found: Comparison) -> str:
     """Return the recommendation; a difference counts if its interval excludes 0."""
     default = "both graphs" if "both graphs" in found.accuracy else "learned graph"
-    over_none = found.difference(default, "logistic regression")
-    if over_none["low"] <= 0:
-        if over_none["mean"] > 0:
-            advice = (
-                "These labels cannot tell whether a learned graph helps: "
-                f"{_gain(over_none)} against logistic regression on the features alone, which is "
-                "the simpler choice until more labels tell."
-            )
-        else:
-            advice = (
-                f"Do not use a learned graph here: {_gain(over_none)} against logistic regression "
-                "on the features alone."
-            )
+    rival = found.best_rival
+    over_rival = found.difference(default, rival)
+    if over_rival["high"] < 0:
+        return f"Use {rival} instead: {default} is {_gain(over_rival)} against it."
+    if over_rival["low"] <= 0:
+        advice = (
+            f"These labels cannot tell whether {default} is better than {rival}, the best rival: "
+            f"{_gain(over_rival)}. The simpler one will do until more labels tell."
+        )
         if default == "both graphs":
-            given = found.difference("given graph", "logistic regression")
+            given = found.difference("given graph", rival)
             if given["low"] > 0:
                 advice += f" The given graph alone helps: {_gain(given)}."
         return advice
-    advice = f"Use {default}: {_gain(over_none)} against logistic regression."
+    advice = f"Use {default}: {_gain(over_rival)} against {rival}, the best rival."
     if default == "both graphs":
         over_given = found.difference(default, "given graph")
         if over_given["low"] <= 0:

@@ -191,6 +191,28 @@ def pagerank_given(problem: Problem, shown: NDArray[np.int64]) -> Prediction:
     return tuned_logistic(grid, lambda restart: problem.propagated(None, restart), problem, shown)
 
 
+#: By name, those that need a given graph last.
+RIVALS: dict[str, Method] = {
+    "logistic regression": logistic_regression,
+    "label spreading": label_spreading,
+    "PageRank features": pagerank_features,
+    "PageRank, given graph": pagerank_given,
+}
+
+# Above so many rows, rivals with a kNN graph take longer than the estimator.
+_MOST_ROWS_OF_NEIGHBORS = 50_000
+
+
+def rivals_that_fit(problem: Problem) -> dict[str, Method]:
+    """Return the rivals that these rows allow: with a given graph, and of moderate size."""
+    unfit = set()
+    if problem.given is None:
+        unfit.add("PageRank, given graph")
+    if problem.features.shape[0] > _MOST_ROWS_OF_NEIGHBORS:
+        unfit |= {"label spreading", "PageRank features"}
+    return {name: method for name, method in RIVALS.items() if name not in unfit}
+
+
 def tuned_logistic(
     grid: Sequence[dict[str, Any]],
     features: Callable[..., Any],

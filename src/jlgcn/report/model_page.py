@@ -155,5 +155,8 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     variants = []
     for name in comparison.accuracy:
         mean, low, high = (100 * comparison.interval(name)[part] for part in _INTERVAL)
-        variants.append((name, (f"{mean:.1f} %", f"{low:.1f} to {high:.1f}")))
+        balanced = 100 * np.mean(comparison.balanced_accuracy[name])
+        loss = np.mean(comparison.log_loss[name])
+        cells = (f"{mean:.1f} %", f"{low:.1f} to {high:.1f}", f"{balanced:.1f} %", f"{loss:.3f}")
+        variants.append((name, cells))
     return {"advice": comparison.advice, "variants": variants, "protocol": comparison.protocol}
