@@ -328,14 +328,24 @@ def test_the_neighbours_behind_a_prediction_and_the_labels_that_would_help() -> 
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_important_features_are_the_mean_over_all_pairs(is_sparse: bool) -> None:
+def test_important_features_are_the_learned_part_of_all_pairs(is_sparse: bool) -> None:
     x, _, few = wine()
     table: Any = pd.DataFrame(x[::6], columns=[f"f{k}" for k in range(13)])
     if is_sparse:
         table = scipy.sparse.csr_matrix(x[::6] > np.median(x, 0), dtype=np.float64)
     model = JLGCNClassifier().fit(table, few[::6])
-    pairs = [model.explain_edge(i, j).features for i in range(30) for j in range(30)]
-    mean = torch.stack(pairs).mean(0)
+
+    def mean_over_pairs(layer: int | None) -> torch.Tensor:
+        ends = [(i, j) for i in range(30) for j in range(30)]
+        return torch.stack([model.explain_edge(*pair, layer=layer).features for pair in ends]).mean(
+            0
+        )
+
+    euclidean = mean_over_pairs(0)  # the metric of the first layer is 0
+    assert sorted(euclidean.tolist(), reverse=True) == pytest.approx(
+        [added for _, added in model.important_features(layer=0)]
+    )
+    mean = mean_over_pairs(None) - euclidean
     found = model.important_features()
     assert [added for _, added in found] == pytest.approx(sorted(mean.tolist(), reverse=True))
     largest = int(mean.argmax())

@@ -23,6 +23,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch.nn import functional
 from typer.testing import CliRunner, Result
 
+import jlgcn
 from jlgcn import JLGCNClassifier, compare
 from jlgcn._stats import mean_and_interval
 from jlgcn.cli import app
@@ -31,8 +32,10 @@ from jlgcn.estimator.document import TableNames
 from jlgcn.estimator.solvers import FittedModel, fit_model
 from jlgcn.paper import load_planetoid
 from jlgcn.report import write_model_page
+from jlgcn.report.doubts import doubts
 from jlgcn.report.graph_view import choose_rows, class_colors, graph_view, learned_and_given
-from jlgcn.report.held_out import HeldOut, held_out
+from jlgcn.report.held_out import HeldOut, best_rival, held_out
+from jlgcn.report.model_page import _confusion
 from jlgcn.report.render import render
 from tests.real_data import DATA, needs_data
 
@@ -133,6 +136,8 @@ def test_the_page_may_run_its_own_script_only(page: str) -> None:
 
 def test_the_head_says_what_was_learned(page: str, model: JLGCNClassifier) -> None:
     text = Page(page).text
+    assert "Predicts the class of 178 rows from 40 labels of 3 classes." in text
+    assert f"by jlgcn {jlgcn.__version__}." in text
     for fact in ("rows 178", "features 13", "classes 3", "labels 40", "given edges 85"):
         assert fact in text
     assert f"n_neighbors {model.best_params_['n_neighbors']} selected by cross-validation" in text
@@ -183,7 +188,7 @@ def proportion_interval(right: int, number: int) -> tuple[float, float]:
 @pytest.mark.parametrize(("right", "number"), [(15, 15), (14, 15), (0, 3), (500, 900)])
 def test_the_interval_of_the_accuracy_is_wilsons(right: int, number: int) -> None:
     label = (np.arange(number) >= right).astype(np.int64)
-    scores = HeldOut(label, np.tile([0.9, 0.1], (number, 1)), 5)
+    scores = HeldOut(label, np.tile([0.9, 0.1], (number, 1)), 5, np.arange(number))
     assert scores.accuracy_interval == pytest.approx(proportion_interval(right, number), abs=1e-6)
 
 
@@ -232,7 +237,7 @@ def test_the_calibration_error_of_known_answers() -> None:
     # Nine of ten right where 0.9 is said; none of two where 0.6 is said.
     label = np.array([0] * 9 + [1] + [1, 1])
     sure = np.array([0.9] * 10 + [0.6] * 2)
-    scores = HeldOut(label, np.stack([sure, 1 - sure], 1), 5)
+    scores = HeldOut(label, np.stack([sure, 1 - sure], 1), 5, np.arange(12))
     assert np.allclose(scores.bins(), [(2, 0.6, 0.0), (10, 0.9, 0.9)])
     assert scores.calibration_error == pytest.approx(2 / 12 * 0.6)
     assert scores.accuracy == 0.75
@@ -252,6 +257,63 @@ def test_a_class_with_one_label_and_a_model_with_one_label_have_their_page(tmp_p
         model = JLGCNClassifier(n_layers=1).fit(x, few)
     assert write_model_page(model, path) is None
     assert "There are too few labels to hold any out" in Page(path.read_text()).text
+
+
+@pytest.mark.slow
+def test_the_best_rival_has_seen_none_of_the_labels_it_predicts(model: JLGCNClassifier) -> None:
+    scores = held_out(model, folds=5)
+    assert scores is not None
+    assert scores.rows.tolist() == np.flatnonzero(wine()[1] != -1).tolist()
+    name, accuracy = best_rival(model, scores)
+    assert accuracy > 0.9
+    # The same folds with labels that say nothing: no method may be good, unless it saw them.
+    lost = copy.copy(model)
+    lost.model_ = replace(model.model_, labels=model.model_.labels[torch.randperm(40)])
+    labels = lost.model_.labels.numpy()
+    _, accuracy = best_rival(lost, replace(scores, label=labels))
+    assert accuracy < 0.7, name
+
+
+def test_what_to_check_is_listed_by_name(tmp_path: Path) -> None:
+    x, few, names = wine(60)
+    row = np.arange(0, 170, 2)
+    edges = np.array([[*row, *row + 3], [*row + 3, *row]])
+    wrong = int(np.flatnonzero(few == 0)[0])
+    few[wrong] = 2
+    model = JLGCNClassifier(n_layers=2).fit(x, few, edges)
+    ids = [f"wine-{i}" for i in range(178)]
+    scores = write_model_page(model, tmp_path / "page.html", ids=ids, feature_names=names, folds=0)
+    lists = {each.name: each for each in doubts(model, scores, model.audit(), ids, names)}
+    assert [*lists] == [
+        *("doubtful labels", "suspicious edges", "missing edges", "rows to label next")
+    ]
+    assert lists["doubtful labels"].rows[0][:2] == (f"wine-{wrong}", "2")
+    table = model.audit(ids).suspicious
+    found = lists["suspicious edges"].rows
+    assert [row[:2] for row in found] == list(zip(table.source, table.target, strict=True))[:20]
+    assert any(name in found[0][3] for name in names)
+    assert [row[0] for row in lists["rows to label next"].rows] == [
+        ids[i] for i in model.suggest_labels(20)
+    ]
+    text = Page((tmp_path / "page.html").read_text()).text
+    for each in lists.values():
+        assert " ".join(each.rows[0]) in text
+    write_model_page(model, tmp_path / "page.html", folds=0, audits=False)
+    text = Page((tmp_path / "page.html").read_text()).text
+    assert "Suspicious and missing edges are not listed on this page: jlgcn audit MODEL" in text
+
+
+def test_the_confusion_matrix_counts_every_label_once(model: JLGCNClassifier) -> None:
+    label = np.arange(30) % 3
+    predicted = np.where(np.arange(30) < 6, (label + 1) % 3, label)
+    scores = HeldOut(label, np.eye(3)[predicted], 5, np.arange(30))
+    found = _confusion(model, scores, np.bincount(label))
+    assert found["names"] == ["0", "1", "2"]
+    assert [[cell for cell, _, _ in cells] for _, cells in found["rows"]] == [
+        ["8", "2", "0"],
+        ["0", "8", "2"],
+        ["2", "0", "8"],
+    ]
 
 
 def test_features_are_those_of_the_estimator(page: str, model: JLGCNClassifier) -> None:

@@ -80,14 +80,12 @@ def _table(found: Audit, rows: TableNames, top: int, *, missing: bool) -> list[s
         return []
     lines = ["missing edges:" if missing else "suspicious edges:"]
     for edge in range(number):
-        explained = found.explain(edge, missing=missing)
-        # The features that speak for the listing: for a missing edge, against a suspicious one.
-        order = explained.features.argsort(descending=missing)[:_FEATURES].tolist()
+        features, neighbors = found.reasons(edge, missing=missing, number=_FEATURES)
         names = ", ".join(
-            f"{printable(rows.feature_names[k])} {float(explained.features[k]):+.2g}" for k in order
+            f"{printable(rows.feature_names[k])} {value:+.2g}" for k, value in features
         )
         ends = f"{printable(table.source[edge])} - {printable(table.target[edge])}"
-        shared = len(explained.neighbors)
+        shared = len(neighbors)
         lines.append(
             f"  {table.score[edge]:.3f}  {ends}  ({names}; {shared} common "
             f"{'neighbour' if shared == 1 else 'neighbours'})"

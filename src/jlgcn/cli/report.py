@@ -31,16 +31,25 @@ def report(
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 40 to 70 more fits.'),
+        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 30 to 70 more fits.'),
     ] = False,
+    audit: Annotated[
+        bool | None,
+        typer.Option(
+            "--audit/--no-audit",
+            help='List suspicious and missing edges of the known graph, as "jlgcn audit" does. '
+            "Default: up to 20,000 rows, where there are known edges.",
+        ),
+    ] = None,
 ) -> None:
-    """Write an HTML page about a fitted model: accuracy, calibration, graph, features.
+    """Write an HTML page about a fitted model: its worth, what to check, the graph.
 
     Example: jlgcn report wines-model
 
-    The page is one file that works offline: accuracy, F1 and calibration on
-    held-out labels, an interactive view of the graph with an explanation of every
-    edge, and feature importance.
+    The page is one file that works offline: accuracy on held-out labels beside the
+    best simple rival, confusion matrix and calibration; doubtful labels, suspicious
+    and missing edges, rows to label next; an interactive view of the graph with an
+    explanation of every edge; and the features that matter.
     """
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.report import write_model_page
@@ -61,6 +70,7 @@ def report(
             feature_names=None if table is None else table.feature_names,
             folds=folds,
             compares=compare,
+            audits=audit,
             progress=True,
         )
     if scores is not None:

@@ -299,16 +299,21 @@ class ClosedFormModel:
 
     @torch.no_grad()
     def feature_importance(self, layer: int = -1) -> Tensor:  # (in_channels,)
-        r"""Return each feature's mean contribution to the squared distance of two nodes.
+        r"""Return each feature's mean contribution to the learned part of the squared distance.
 
-        The mean of :meth:`explain_edge` over all ordered pairs, with Σ the features' covariance:
+        The mean over all ordered pairs of what the metric adds to :meth:`explain_edge`, with Σ the
+        features' covariance:
 
-        .. math:: 2\, \big((I / u + R R^\top) \Sigma\big)_{kk}
+        .. math:: 2\, (R R^\top \Sigma)_{kk}
+
+        The Euclidean part is left out, as it says nothing of the classes; of a layer whose metric
+        is 0, it is returned, :math:`2\, \Sigma_{kk} / u`.
 
         Cost: 4·N·in_channels·num_classes FLOP; no pair is visited.
         """
         metric = self.layers[layer].metric
-        return mean_contributions(self.candidates.x, metric, 1 / self.candidates.unit)
+        euclidean = 0.0 if bool(metric.any()) else 1 / self.candidates.unit
+        return mean_contributions(self.candidates.x, metric, euclidean)
 
 
 class AttachedRows(NamedTuple):

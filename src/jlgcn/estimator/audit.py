@@ -69,6 +69,26 @@ class Audit:
             )
         return self.pairs.explain(edge, missing=missing)
 
+    def reasons(
+        self, edge: int, *, missing: bool = False, number: int = 3
+    ) -> tuple[list[tuple[int, float]], list[int]]:
+        """Return what speaks for listing an edge: features with their contributions, neighbours.
+
+        Args:
+            edge: place in the table, from 0.
+            missing (bool, default False): in `missing`, instead of `suspicious`.
+            number (int, default 3): features to return: those that speak most for a missing edge,
+                or against a suspicious one.
+
+        Returns:
+            Column and contribution to the log-odds of each feature; common given neighbours, the
+            largest contribution first, by row number.
+        """
+        found = self.explain(edge, missing=missing)
+        order = found.features.argsort(descending=missing, stable=True)[:number].tolist()
+        neighbors = found.neighbors[found.shared.abs().argsort(descending=True, stable=True)]
+        return [(k, float(found.features[k])) for k in order], neighbors.tolist()
+
     def edge_list(self, *, missing: bool = False) -> EdgeList:
         """Return a table as an edge list by row number, with scores as weights, for export.
 

@@ -438,8 +438,10 @@ class JLGCNClassifier(
     def important_features(self, layer: int | None = None) -> list[tuple[str, float]]:
         """Return each feature's mean contribution to the learned squared distance, largest first.
 
-        Means over all pairs of rows; they sum to the mean squared distance. `layer` is as in
-        :meth:`learned_graph`; after the first, features of a network are "hidden0", "hidden1", ….
+        Means over all pairs of rows of ‖Rᵀ(f_i - f_j)‖², without the Euclidean part of the closed
+        form's distance, which says nothing of the classes; of a layer without a metric, that part.
+        `layer` is as in :meth:`learned_graph`; after the first, features of a network are
+        "hidden0", "hidden1", ….
         """
         number = resolve_layer(self._fitted, layer)
         importance = self._fitted.feature_importance(number).cpu()

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison, compare
+from jlgcn.estimator.rivals import Problem, rivals_that_fit
 from jlgcn.estimator.solvers import fit_model
 
 # Above so many rows, k-fold cross-validation only on request: it fits the model again.
@@ -35,12 +36,14 @@ class HeldOut:
         label: true classes, (M,), as indices into `classes_`.
         probability: predicted class probabilities, (M, n_classes).
         num_folds: number of folds of the cross-validation; 0 for labels held out of one fit.
+        rows: their rows, (M,).
         is_validation: whether these are the network's validation labels.
     """
 
     label: NDArray[np.int64]
     probability: NDArray[np.float64]
     num_folds: int
+    rows: NDArray[np.int64]
     is_validation: bool = False
 
     @property
@@ -159,14 +162,12 @@ def held_out(
     if folds == 0:
         return _within_one_fit(model, y)
     folds = min(folds, len(train))
-    # On the CPU: folds do not depend on the device.
     cpu = torch.device("cpu")
-    order = torch.randperm(len(train), generator=torch.Generator(cpu).manual_seed(0), device=cpu)
-    order = order[labels[order].argsort(stable=True)]  # class by class, each in a random order
     probability = torch.zeros(len(train), len(model.classes_), dtype=torch.float64, device=cpu)
-    bar = tqdm(range(folds), desc="cross-validation", disable=None if progress else True)
-    for fold in bar:
-        hidden = order[fold::folds]
+    bar = tqdm(
+        stratified(labels, folds), desc="cross-validation", disable=None if progress else True
+    )
+    for hidden in bar:
         is_shown = torch.ones(len(train), dtype=torch.bool, device=cpu)
         is_shown[hidden] = False
         with warnings.catch_warnings():  # of a class that has a single label
@@ -182,7 +183,7 @@ def held_out(
             )
         found = again.logits[train[hidden.to(train.device)]].double().softmax(-1).cpu()
         probability[hidden, : found.shape[1]] = found  # the last classes may have no label left
-    return HeldOut(labels.numpy(), probability.numpy(), folds)
+    return HeldOut(labels.numpy(), probability.numpy(), folds, train.cpu().numpy())
 
 
 def _within_one_fit(model: JLGCNClassifier, y: torch.Tensor) -> HeldOut | None:
@@ -194,12 +195,59 @@ def _within_one_fit(model: JLGCNClassifier, y: torch.Tensor) -> HeldOut | None:
         if not bool(rows.any()):
             return None
         probability = evidence.held_out.cpu()[rows].double().softmax(-1).numpy()
-        return HeldOut(fitted.labels.cpu()[rows].numpy(), probability, 0)
+        labelled = fitted.train.cpu()[rows].numpy()
+        return HeldOut(fitted.labels.cpu()[rows].numpy(), probability, 0, labelled)
     found = fitted.validation[~torch.isin(fitted.validation, fitted.learned_from)]
     if not len(found):
         return None
     probability = fitted.logits[found].double().softmax(-1).cpu().numpy()
-    return HeldOut(y[found].cpu().numpy(), probability, 0, is_validation=True)
+    labels, labelled = y[found].cpu().numpy(), found.cpu().numpy()
+    return HeldOut(labels, probability, 0, labelled, is_validation=True)
+
+
+def stratified(labels: torch.Tensor, folds: int) -> list[torch.Tensor]:
+    """Return the places of each stratified fold, on the CPU.
+
+    Args:
+        labels: classes, (M,), int64.
+        folds: number of folds, at most M.
+    """
+    cpu = torch.device("cpu")  # folds do not depend on the device
+    order = torch.randperm(len(labels), generator=torch.Generator(cpu).manual_seed(0), device=cpu)
+    order = order[labels[order].argsort(stable=True)]  # class by class, each in a random order
+    return [order[fold::folds] for fold in range(folds)]
+
+
+def best_rival(
+    model: JLGCNClassifier, scores: HeldOut, *, progress: bool = False
+) -> tuple[str, float]:
+    """Return the rival of highest accuracy on the held-out labels of a model, and its accuracy.
+
+    Rivals (:func:`jlgcn.estimator.rivals.rivals_that_fit`) are tuned and fitted without the labels
+    that they predict: those of each fold, or, where the model's own fit held labels out, of five
+    stratified folds; of a network's validation labels, on all others. The best is chosen by the
+    very accuracy that is returned, so it is slightly optimistic.
+
+    Cost: logistic regressions of the labelled rows, and a kNN graph.
+    """
+    fitted, shown = model.model_, label_codes(model)
+    problem = Problem(fitted.x.to("cpu"), len(model.classes_), fitted.given)
+    labels = torch.from_numpy(scores.label)
+    folds = [torch.arange(len(labels), device="cpu")]
+    if not scores.is_validation:
+        folds = stratified(labels, scores.num_folds or min(_FOLDS, len(labels)))
+    right = {}
+    rivals = rivals_that_fit(problem).items()
+    for name, rival in tqdm(rivals, desc="rivals", disable=None if progress else True):
+        right[name] = 0
+        for hidden in folds:
+            asked = scores.rows[hidden.numpy()]
+            others = shown.copy()
+            others[asked] = -1
+            predicted = rival(problem, others).scores[asked].argmax(-1)
+            right[name] += int((predicted == shown[asked]).sum())
+    best = max(right, key=right.__getitem__)
+    return best, right[best] / len(labels)
 
 
 def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparison:
