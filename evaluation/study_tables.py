@@ -67,10 +67,25 @@ def decoupled_table(lines: list[dict[str, Any]]) -> str:
 
 def audit_table(lines: list[dict[str, Any]]) -> str:
     """Return means over seeds: AUC and precision of suspicious edges, AP and hits of missing."""
-    measures = {"suspicious": ("auc", "precision"), "missing": ("average_precision", "hits_at_10")}
+    measures: dict[str, tuple[str, ...]] = {
+        "suspicious": ("auc", "precision"),
+        "missing": ("average_precision", "hits_at_10"),
+    }
+    lines = [line for line in lines if line["task"] in measures]
+    return _audit_means(lines, measures)
+
+
+def cleaned_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean accuracies over seeds of networks on cleaned graphs."""
+    measures: dict[str, tuple[str, ...]] = {"cleaned": ("accuracy",)}
+    return _audit_means([line for line in lines if line["task"] in measures], measures)
+
+
+def _audit_means(lines: list[dict[str, Any]], measures: dict[str, tuple[str, ...]]) -> str:
     methods = list(dict.fromkeys(line["method"] for line in lines))
     rows = []
-    for task, name, share in dict.fromkeys((x["task"], x["data"], x["share"]) for x in lines):
+    keys = dict.fromkeys((x["task"], x["data"], x["share"]) for x in lines)
+    for task, name, share in sorted(keys):
         cells, counts = [], set()
         for method in methods:
             key = {"task": task, "data": name, "share": share, "method": method}
@@ -79,7 +94,7 @@ def audit_table(lines: list[dict[str, Any]]) -> str:
             cells.append(" / ".join(f"{100 * mean:.1f}" for mean in means))
             counts |= {len(own)} if own else set()
         rows.append([task, name, f"{100 * share:g} %", *cells, _range(counts)])
-    return markdown([["edges", "data", "share", *methods, "seeds"], *sorted(rows)])
+    return markdown([["edges", "data", "share", *methods, "seeds"], *rows])
 
 
 def _gain(values: np.ndarray) -> str:

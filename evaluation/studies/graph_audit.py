@@ -14,6 +14,11 @@ Scores are the audit's; its learned distance alone; its own terms with the edge 
 (what taking it out costs, or gains); Jaccard similarity of the words; cosine of their tf-idf;
 Adamic-Adar; and the inner products of PyTorch Geometric's GAE (32 and 16 channels, 200 epochs).
 
+Cleaned graphs: a graph convolutional network (two layers, 200 epochs, no selection) is trained on
+the given graph, on it without suspicious edges, on `cleaned_graph()`, and on the given graph with
+as many missing edges as it has edges; of attacked Cora, and of Cora and Citeseer with half of the
+edges hidden. It is scored on development nodes; the audit has the labels that the network has.
+
 A line for every task, data set, share, seed and score goes to one file, and a run goes on where
 the file ends; `--show` prints means.
 
@@ -36,17 +41,19 @@ import scipy.sparse
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GAE
 
 from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
 from evaluation.npz import load_npz
-from evaluation.studies.learn_graph import draw
-from evaluation.study_tables import audit_table
+from evaluation.studies.learn_graph import accuracy, draw
+from evaluation.study_tables import audit_table, cleaned_table
 from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.closed_form.audit import GIVEN_DECAY, GraphAudit, audit_graph
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.closed_form.pairs import PairTerms
+from jlgcn.estimator.audit import audit as audited
 from jlgcn.graphs import Graph, SparseGraph, as_graph
 from jlgcn.io.files import data_root
 from jlgcn.ops import SparseFeatures
@@ -55,6 +62,7 @@ OUT = Path("results/studies/graph_audit.jsonl")
 WRONG = {"cora": (0.1, 0.25, 0.5), "citeseer": (0.1, 0.25, 0.5), "packages": (0.1, 0.25, 0.5)}
 ATTACKS = (0.05, 0.1, 0.15, 0.2, 0.25)
 HIDDEN = (0.5, 0.75)
+CLEANED = {"metattack": (0.1, 0.25), "cora": (0.5,), "citeseer": (0.5,)}  # attacked, or hidden
 NUM_ROWS = 2000  # of larger data sets, whose pairs with all others are ranked
 _BLOCK = 200  # rows whose scores are computed at a time
 
@@ -70,6 +78,7 @@ class Problem:
         x: features that the model sees.
         words: features whose words are compared, (N, words).
         y: classes of labelled nodes, -1 elsewhere, (N,).
+        truth: classes of these and of the nodes that a network is scored on, -1 elsewhere, (N,).
         edges: given edges, each once, (2, E).
         is_wrong: whether an edge was added, (E,), bool.
         hidden: edges that were taken away, (2, H).
@@ -78,6 +87,7 @@ class Problem:
     x: Features
     words: scipy.sparse.csr_array
     y: Tensor
+    truth: Tensor
     edges: np.ndarray
     is_wrong: np.ndarray
     hidden: np.ndarray
@@ -117,27 +127,40 @@ def load(name: str, seed: int, root: Path | None = None) -> Problem:
         assert isinstance(found, SparseFeatures)
         x, y, edges, train = found, data.y, data.edge_index.numpy(), data.train
         words = found.to_scipy()
-    known = torch.full((len(y),), -1)
-    known[train] = y[train].long()
+    known = _only(y, train)
     edges = np.unique(np.sort(edges, 0), axis=1)
     none = np.empty((2, 0), dtype=np.int64)
-    return Problem(x, words, known, edges, np.zeros(edges.shape[1], dtype=bool), none)
+    scored = torch.cat([train, data.test]) if name in CLEANED else train
+    is_wrong = np.zeros(edges.shape[1], dtype=bool)
+    return Problem(x, words, known, _only(y, scored), edges, is_wrong, none)
 
 
-def load_attacked(share: float, root: Path | None = None) -> Problem:
-    """Return attacked Cora, with the labels of training and validation nodes."""
+def _only(y: Tensor, nodes: Tensor) -> Tensor:
+    """Return the classes of some nodes, -1 elsewhere."""
+    known = torch.full((len(y),), -1)
+    known[nodes] = y[nodes].long()
+    return known
+
+
+def load_attacked(share: float, seed: int | None = None, root: Path | None = None) -> Problem:
+    """Return attacked Cora, with the labels of training and validation nodes.
+
+    With a seed, those of a development split, which has nodes to score a network on.
+    """
     path = data_root(root) / "attacks/cora_metattack.npz"
     clean = load_npz(path, edges="edge_index_0.00")
     data = load_npz(path, edges=f"edge_index_{share:.2f}")
+    train, scored = torch.cat([data.train, data.val]), torch.cat([data.train, data.val])
+    if seed is not None:
+        split = load_claim("attack25", "cora_metattack", seed=seed, root=root, develops=True)
+        train, scored = split.train, torch.cat([split.train, split.val, split.test])
     x = scaled(data.x)
     assert isinstance(x, SparseFeatures)
-    train = torch.cat([data.train, data.val])
-    known = torch.full_like(data.y, -1)
-    known[train] = data.y[train]
     true, edges = (np.unique(np.sort(each.edge_index.numpy(), 0), axis=1) for each in (clean, data))
-    keys, true_keys = (each[0] * len(known) + each[1] for each in (edges, true))
-    is_wrong = ~np.isin(keys, true_keys)
-    return Problem(x, x.to_scipy(), known, edges, is_wrong, np.empty((2, 0), dtype=np.int64))
+    keys, true_keys = (each[0] * len(data.y) + each[1] for each in (edges, true))
+    is_wrong, none = ~np.isin(keys, true_keys), np.empty((2, 0), dtype=np.int64)
+    known, truth = _only(data.y, train), _only(data.y, scored)
+    return Problem(x, x.to_scipy(), known, truth, edges, is_wrong, none)
 
 
 def add_edges(problem: Problem, share: float, seed: int) -> Problem:
@@ -180,8 +203,8 @@ def edge_scores(problem: Problem, seed: int) -> Iterator[tuple[str, np.ndarray, 
     is_kept = torch.ones(problem.graph.pattern.num_edges, dtype=torch.bool)
     terms = PairTerms.of(model, is_kept, GIVEN_DECAY)(ends[0], ends[1])
     yield "audit, edge left in", audit.heads[-1](terms).numpy(), 0.0
-    yield "learned distance", -terms[:, 0].numpy(), fitted
-    yield "adamic-adar", terms[:, 2].numpy(), 0.0
+    yield "learned distance", -(terms[:, 0] + terms[:, 1]).numpy(), fitted
+    yield "adamic-adar", terms[:, 3].numpy(), 0.0
     first, second = (problem.words[rows] for rows in problem.edges)
     yield "tf-idf cosine", _cosine(first, second), 0.0
     yield "jaccard", _jaccard(first, second), 0.0
@@ -276,20 +299,22 @@ def row_scores(problem: Problem, seed: int) -> Iterator[tuple[str, Rows, float]]
     is_word = scipy.sparse.csr_array(words > 0).astype(np.float32)
     count = np.asarray(is_word.sum(1)).ravel()
 
-    def distance(nodes: np.ndarray) -> np.ndarray:
-        own = _euclidean(model.x, nodes) / model.candidates.unit
-        found: np.ndarray = own + _euclidean(z, nodes)
+    def euclidean(nodes: np.ndarray) -> np.ndarray:
+        found: np.ndarray = _euclidean(model.x, nodes) / model.candidates.unit
         return found
+
+    def learned(nodes: np.ndarray) -> np.ndarray:
+        return _euclidean(z, nodes)
 
     def common(nodes: np.ndarray) -> np.ndarray:
         found: np.ndarray = (adjacency[nodes] @ rarity @ adjacency).toarray()
         return found
 
-    def audited(nodes: np.ndarray) -> np.ndarray:
+    def combined(nodes: np.ndarray) -> np.ndarray:
         similarity = (terms.direction[torch.from_numpy(nodes)] @ terms.direction.mT).numpy()
-        of_distance, of_similarity, of_neighbors = head.weight.tolist()
-        found: np.ndarray = of_distance * distance(nodes) + of_similarity * similarity
-        found += of_neighbors * np.log1p(common(nodes))
+        of_euclidean, of_learned, of_similarity, of_neighbors = head.weight.tolist()
+        found: np.ndarray = of_euclidean * euclidean(nodes) + of_learned * learned(nodes)
+        found += of_similarity * similarity + of_neighbors * np.log1p(common(nodes))
         return found
 
     def cosine(nodes: np.ndarray) -> np.ndarray:
@@ -301,8 +326,8 @@ def row_scores(problem: Problem, seed: int) -> Iterator[tuple[str, Rows, float]]
         found: np.ndarray = both / np.maximum(count[nodes][:, None] + count - both, 1)
         return found
 
-    yield "audit", audited, seconds
-    yield "learned distance", lambda nodes: -distance(nodes), 0.0
+    yield "audit", combined, seconds
+    yield "learned distance", lambda nodes: -euclidean(nodes) - learned(nodes), 0.0
     yield "adamic-adar", common, 0.0
     yield "tf-idf cosine", cosine, 0.0
     yield "jaccard", jaccard, 0.0
@@ -370,6 +395,31 @@ def average_precision(positive: np.ndarray, others: list[np.ndarray]) -> float:
     return float((num_positive / (num_positive + num_others)).mean())
 
 
+# --- networks on cleaned graphs ------------------------------------------------------------------
+
+
+def network_scores(problem: Problem, seed: int) -> Iterator[tuple[str, float, float]]:
+    """Yield the accuracy of a graph convolutional network by graph, with CPU seconds."""
+    started = time.process_time()
+    audit = audited(problem.model, None, None)
+    seconds = time.process_time() - started
+    num_edges = problem.edges.shape[1]
+    x = torch.from_numpy(normalize_words(problem.words).toarray().astype(np.float32))
+    graphs = {
+        "given graph": audit.cleaned(0, 0),
+        "suspicious edges removed": audit.cleaned(None, 0),
+        "cleaned graph": audit.cleaned(),
+        "as many missing edges added": audit.cleaned(0, min(num_edges, len(audit.missing.source))),
+    }
+    for name, edges in graphs.items():
+        both = torch.stack(
+            [torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])]
+        )
+        weight = torch.ones(both.shape[1])
+        data = Data(x=x, y=problem.truth, edge_index=both, edge_weight=weight)
+        yield name, accuracy("gcn", data, problem.y >= 0, seed), seconds
+
+
 # --- runs ----------------------------------------------------------------------------------------
 
 
@@ -382,6 +432,7 @@ def tasks(names: list[str], num_seeds: int) -> Iterator[tuple[str, str, float, i
             yield from (("suspicious", name, share, seed) for share in WRONG.get(name, ()))
             if name != "metattack":
                 yield from (("missing", name, share, seed) for share in HIDDEN)
+            yield from (("cleaned", name, share, seed) for share in CLEANED.get(name, ()))
 
 
 def measure(task: str, name: str, share: float, seed: int) -> Iterator[dict[str, object]]:
@@ -400,6 +451,18 @@ def measure(task: str, name: str, share: float, seed: int) -> Iterator[dict[str,
                 "method": method,
                 "auc": round(float(roc_auc_score(~problem.is_wrong, score)), 4),
                 "precision": round(float(problem.is_wrong[first].mean()), 4),
+                "cpu_seconds": round(seconds, 1),
+            }
+        return
+    if task == "cleaned":
+        attacked = name == "metattack"
+        problem = (
+            load_attacked(share, seed) if attacked else hide_edges(load(name, seed), share, seed)
+        )
+        for method, share_right, seconds in network_scores(problem, seed):
+            yield {
+                "method": method,
+                "accuracy": round(share_right, 4),
                 "cpu_seconds": round(seconds, 1),
             }
         return
@@ -422,7 +485,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[*WRONG, "wordnet", "metattack"])
-    parser.add_argument("--tasks", nargs="*", default=["suspicious", "missing"])
+    parser.add_argument("--tasks", nargs="*", default=["suspicious", "missing", "cleaned"])
     parser.add_argument("--shares", nargs="*", type=float, help="only these shares of edges")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
@@ -430,7 +493,7 @@ def main() -> None:
     if options.out.exists():
         lines = [json.loads(line) for line in options.out.read_text().splitlines()]
     if options.show:
-        print(audit_table(lines))
+        print(audit_table(lines), cleaned_table(lines), sep="\n")
         return
     done = {(line["task"], line["data"], line["share"], line["seed"]) for line in lines}
     warnings.simplefilter("ignore")

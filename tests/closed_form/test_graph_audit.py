@@ -89,7 +89,7 @@ def test_an_explanation_sums_to_the_log_odds(
         total = explained.bias + float(explained.features.sum() + explained.shared.sum())
         # The projection is orthonormal to the float64 it was computed in.
         assert total == pytest.approx(explained.log_odds, abs=1e-6)
-        parts = [explained.distance, explained.similarity, explained.shared]
+        parts = [explained.euclidean, explained.learned, explained.similarity, explained.shared]
         sums = torch.stack([part.sum() for part in parts])
         assert largest_difference(sums, table.contributions[pair]) < 1e-6
         assert model.given is not None
@@ -127,20 +127,22 @@ def test_common_neighbors_are_those_of_adamic_and_adar_without_the_edges_taken_o
     pairs = list(zip(first.tolist(), second.tolist(), strict=True))
     right = torch.tensor([score for *_, score in networkx.adamic_adar_index(graph, pairs)])
     assert right.max() > 0
-    assert largest_difference(terms(first, second)[:, 2], right.double().log1p()) < 1e-6
+    assert largest_difference(terms(first, second)[:, -1], right.double().log1p()) < 1e-6
 
 
-def test_terms_are_the_learned_distance_and_a_cosine(
+def test_terms_are_distances_and_a_cosine(
     found: tuple[ClosedFormModel, set[tuple[int, int]], GraphAudit],
 ) -> None:
     model, _, audit = found
     terms = audit.terms[-1]
     first, second = torch.tensor([3, 8]), torch.tensor([4, 8])
-    distance, similarity, _ = terms(first, second).unbind(-1)
+    euclidean, learned, similarity, _ = terms(first, second).unbind(-1)
     ends = model.features_of(torch.tensor([3, 4]), -1)
     right = model.explain_edge(ends[0], ends[1]).squared_distance
-    assert float(distance[0]) == pytest.approx(right, rel=1e-6)
-    assert distance[1] == 0
+    assert float(euclidean[0] + learned[0]) == pytest.approx(right, rel=1e-6)
+    own = float((ends[0] - ends[1]).square().sum()) / model.candidates.unit
+    assert float(euclidean[0]) == pytest.approx(own, rel=1e-6)
+    assert euclidean[1] == learned[1] == 0
     assert float(similarity[1]) == pytest.approx(1, rel=1e-6)
     everything = torch.ones(terms.given.pattern.num_edges, dtype=torch.bool)
     again = PairTerms.of(model, everything, model.options.given_decay)
@@ -165,6 +167,6 @@ def test_no_pairs_have_no_terms(
     found: tuple[ClosedFormModel, set[tuple[int, int]], GraphAudit],
 ) -> None:
     none = torch.arange(0)
-    assert found[-1].terms[0](none, none).shape == (0, 3)
+    assert found[-1].terms[0](none, none).shape == (0, 4)
     with pytest.raises(ValueError, match="num_missing must be at least 0, but it is -1"):
         audit_graph(found[0], num_missing=-1)

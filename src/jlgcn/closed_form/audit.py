@@ -42,7 +42,7 @@ class ScoredPairs(NamedTuple):
         score: of suspicious edges the probability of a random pair, of missing edges that of an
             edge, both at even odds, (P,), float64.
         log_odds: log-odds of an edge against a random pair, (P,), float64.
-        contributions: what each term adds to them, (P, 3); the rest is the bias.
+        contributions: what each term adds to them, (P, 4); the rest is the bias.
         fold: the fold of edges without which a pair was scored, (P,), int64; -1 for none.
     """
 
@@ -58,12 +58,13 @@ class ScoredPairs(NamedTuple):
 class PairExplanation:
     """The additive decomposition of a pair's log-odds of being an edge, on the CPU.
 
-    `bias`, `distance`, `similarity` and `shared` sum to `log_odds`.
+    `bias`, `euclidean`, `learned`, `similarity` and `shared` sum to `log_odds`.
 
     Attributes:
         log_odds: log-odds of an edge against a random pair.
         bias: the part that is equal for all pairs.
-        distance: contribution of each feature through the learned distance, (in_channels,).
+        euclidean: contribution of each feature through the Euclidean distance, (in_channels,).
+        learned: contribution of each feature through what the metric adds to it, (in_channels,).
         similarity: contribution of each feature through the similarity of the two neighbourhoods,
             (in_channels,).
         neighbors: common given neighbours, (K,), int64.
@@ -72,18 +73,20 @@ class PairExplanation:
 
     log_odds: float
     bias: float
-    distance: Tensor
+    euclidean: Tensor
+    learned: Tensor
     similarity: Tensor
     neighbors: Tensor
     shared: Tensor
 
     @property
     def features(self) -> Tensor:
-        """Contribution of each feature through both, (in_channels,)."""
-        return self.distance + self.similarity
+        """Contribution of each feature through all three, (in_channels,)."""
+        return self.euclidean + self.learned + self.similarity
 
     def __repr__(self) -> str:
-        parts = (float(part.sum()) for part in (self.distance, self.similarity, self.shared))
+        each = (self.euclidean, self.learned, self.similarity, self.shared)
+        parts = (float(part.sum()) for part in each)
         named = ", ".join(f"{name} {part:+.3g}" for name, part in zip(TERMS, parts, strict=True))
         return f"PairExplanation(log-odds {self.log_odds:+.3g}: bias {self.bias:+.3g}, {named})"
 
@@ -125,8 +128,9 @@ class GraphAudit:
             int(column[pair]) for column in (table.source, table.target, table.fold)
         )
         terms, head = self.terms[fold], self.heads[fold]
-        of_distance, of_similarity, of_neighbors = head.weight.tolist()
-        distance, similarity = (part.cpu() for part in terms.by_feature(first, second))
+        of_neighbors = float(head.weight[-1])
+        by_feature = head.weight[:-1].unsqueeze(-1) * terms.by_feature(first, second).cpu()
+        euclidean, learned, similarity = by_feature
         neighbors, weight = (part.cpu() for part in terms.common_neighbors(first, second))
         # The logarithm is shared out in proportion, so that parts sum to it.
         total = weight.sum()
@@ -134,8 +138,9 @@ class GraphAudit:
         return PairExplanation(
             float(table.log_odds[pair]),
             head.bias,
-            of_distance * distance,
-            of_similarity * similarity,
+            euclidean,
+            learned,
+            similarity,
             neighbors,
             shared,
         )
@@ -145,14 +150,15 @@ class GraphAudit:
 def audit_graph(model: ClosedFormModel, *, num_missing: int | None = None) -> GraphAudit:
     r"""Score the given edges, and likely pairs without an edge, of a fitted model.
 
-    A logistic regression tells edges from random pairs by three terms
-    (:class:`jlgcn.closed_form.pairs.PairTerms`): learned distance, PageRank similarity and common
-    neighbours. It needs no label of wrongness: its examples are the given edges and as many random
-    pairs, and it is cross-fitted on five folds of edges. An edge's own presence must not make it
-    look right, so the terms of a fold are computed without its edges, and by a regression fitted to
-    the other folds. Nor must many wrong edges make each other look right: meanwhile the weights of
-    given edges are discounted by the kernel of the learned graph, exp(-d²), whatever the classifier
-    trusts. Metric, learned graph and hyperparameters stay those of the fit.
+    A logistic regression tells edges from random pairs by four terms
+    (:class:`jlgcn.closed_form.pairs.PairTerms`): Euclidean distance, what the metric adds to it,
+    PageRank similarity and common neighbours. It needs no label of wrongness: its examples are the
+    given edges and as many random pairs, and it is cross-fitted on five folds of edges. An edge's
+    own presence must not make it look right, so the terms of a fold are computed without its edges,
+    and by a regression fitted to the other folds. Nor must many wrong edges make each other look
+    right: meanwhile the weights of given edges are discounted by the kernel of the learned graph,
+    exp(-d²), whatever the classifier trusts. Metric, learned graph and hyperparameters stay those
+    of the fit.
 
     If a share π of the edges are random pairs, among those with a low score they are at least so
     frequent, so π is estimated by the smallest ratio of the cumulated shares of edges and of random

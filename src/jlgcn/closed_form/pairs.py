@@ -1,6 +1,6 @@
-"""What tells an edge from a random pair: learned distance, PageRank similarity, common neighbours.
+"""What tells an edge from a random pair: distances, PageRank similarity, common neighbours.
 
-A pair is scored by a logistic regression on these three terms, which is trained on the graph itself
+A pair is scored by a logistic regression on these terms, which is trained on the graph itself
 (:func:`jlgcn.closed_form.audit.audit_graph`).
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jlgcn.closed_form.model import ClosedFormModel
 
 #: Names of the terms, in their order.
-TERMS = ("distance", "similarity", "neighbours")
+TERMS = ("Euclidean", "learned", "similarity", "neighbours")
 
 # Restart probability of the similarity: it sees further than a few steps, and not the whole graph.
 _RESTART = 0.1
@@ -33,9 +33,10 @@ _CHUNK_ENTRIES = 2**22
 
 @dataclass(frozen=True, eq=False)
 class PairTerms:
-    r"""The three terms of pairs of nodes, with some given edges taken out of the graph.
+    r"""The terms of pairs of nodes, with some given edges taken out of the graph.
 
-    - distance: the learned squared distance, :math:`\|f_i - f_j\|^2 / u + \|R^\top (f_i - f_j)\|^2`;
+    - Euclidean: the squared distance :math:`\|f_i - f_j\|^2 / u`;
+    - learned: what the metric adds to it, :math:`\|R^\top (f_i - f_j)\|^2`;
     - similarity: the cosine of diffused features (personalized PageRank, restart probability 0.1)
       of unit norm, after their mean over all nodes is subtracted;
     - neighbours: :math:`\log(1 + \sum_k 1 / \log d_k)` over common given neighbours k of degree d_k
@@ -46,7 +47,7 @@ class PairTerms:
         is_kept: whether an entry of the given graph is in the graph, (E,), bool.
         direction: centred diffused features of unit norm, (N, n_components).
         degree: number of kept given edges of each node, (N,).
-    """  # noqa: E501
+    """
 
     model: ClosedFormModel
     is_kept: Tensor
@@ -88,18 +89,18 @@ class PairTerms:
         assert self.model.given is not None
         return self.model.given
 
-    def __call__(self, first: Tensor, second: Tensor) -> Tensor:  # (P,), (P,) to (P, 3)
+    def __call__(self, first: Tensor, second: Tensor) -> Tensor:  # (P,), (P,) to (P, 4)
         """Return the terms of pairs of nodes, in float64."""
         z = self.model.x @ self.model.layers[-1].metric
-        distance = pair_distances(self.model.x, first, second) / self.model.candidates.unit
-        distance = distance + pair_distances(z, first, second)
+        euclidean = pair_distances(self.model.x, first, second) / self.model.candidates.unit
+        learned = pair_distances(z, first, second)
         size = max(1, _CHUNK_ENTRIES // max(1, self.direction.shape[1]))
         similarity = [
             (self.direction[i] * self.direction[j]).sum(-1)
             for i, j in zip(first.split(size), second.split(size), strict=True)
         ]
         common = self._adamic_adar(first, second).log1p()
-        terms = (distance, torch.cat(similarity), common)
+        terms = (euclidean, learned, torch.cat(similarity), common)
         return torch.stack([term.double() for term in terms], -1)
 
     def common_neighbors(self, first: int, second: int) -> tuple[Tensor, Tensor]:  # (K,), (K,)
@@ -141,16 +142,18 @@ class PairTerms:
         pair, node = pair[is_common], node[is_common]
         return pair, node, 1 / self.degree[node].double().clamp(min=2).log()
 
-    def by_feature(self, first: int, second: int) -> tuple[Tensor, Tensor]:  # (F,), (F,)
-        r"""Return the contributions of features to distance and similarity of a pair, in float64.
+    def by_feature(self, first: int, second: int) -> Tensor:  # (3, F)
+        r"""Return the contributions of features to both distances and the similarity, in float64.
 
-        Both are exact. With P the principal directions, which are orthonormal, and g the centred
+        All are exact. With P the principal directions, which are orthonormal, and g the centred
         diffused features of unit norm, the similarity is :math:`\sum_k (P g_i)_k (P g_j)_k`.
         """
         ends = torch.tensor([first, second], device=self.direction.device)
-        distance = self.model.contributions(ends[:1], ends[1:])[0]
+        both = self.model.contributions(ends[:1], ends[1:])[0]
+        x = self.model.candidates.features_of(ends).double()
+        euclidean = (x[0] - x[1]).square() / self.model.candidates.unit
         in_features = self.direction[ends].double() @ self.model.projection.double().mT
-        return distance, in_features[0] * in_features[1]
+        return torch.stack([euclidean, both - euclidean, in_features[0] * in_features[1]])
 
 
 class PairHead(NamedTuple):
@@ -158,14 +161,14 @@ class PairHead(NamedTuple):
 
     Attributes:
         bias: log-odds where all terms are 0.
-        weight: weights of the terms, (3,), float64.
+        weight: weights of the terms, (4,), float64.
     """
 
     bias: float
     weight: Tensor
 
     @classmethod
-    def fit(cls, edges: Tensor, others: Tensor) -> PairHead:  # (P, 3), (Q, 3)
+    def fit(cls, edges: Tensor, others: Tensor) -> PairHead:  # (P, 4), (Q, 4)
         """Fit to the terms of edges and of random pairs, both of the same total weight."""
         terms = torch.cat([edges, others]).cpu()
         center, scale = terms.mean(0), terms.std(0).clamp(min=1e-12)
@@ -175,6 +178,6 @@ class PairHead(NamedTuple):
         weight = torch.from_numpy(head.coef_[0]) / scale
         return cls(float(head.intercept_[0]) - float(center @ weight), weight)
 
-    def __call__(self, terms: Tensor) -> Tensor:  # (P, 3) to (P,)
+    def __call__(self, terms: Tensor) -> Tensor:  # (P, 4) to (P,)
         """Return the log-odds of pairs."""
         return self.bias + terms @ self.weight.to(terms.device)
