@@ -97,6 +97,17 @@ def _audit_means(lines: list[dict[str, Any]], measures: dict[str, tuple[str, ...
     return markdown([["edges", "data", "share", *methods, "seeds"], *rows])
 
 
+def attack_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean accuracies over seeds, by share of changed edges and what the attack sees."""
+    methods = [key for key in lines[0] if key not in ("share", "surrogate", "seed")]
+    rows = []
+    for share, surrogate in sorted({(line["share"], line["surrogate"]) for line in lines}):
+        own = [x for x in lines if (x["share"], x["surrogate"]) == (share, surrogate)]
+        means = (f"{100 * np.mean([line[name] for line in own]):.1f}" for name in methods)
+        rows.append([f"{100 * share:g} %", surrogate, *means, str(len(own))])
+    return markdown([["edges changed", "attack on", *methods, "seeds"], *rows])
+
+
 def _gain(values: np.ndarray) -> str:
     return f"{values.mean():+.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
 
