@@ -6,8 +6,8 @@ It needs a differentiable model, a surrogate. Adaptive: the fitted closed form, 
 diffusion by 30 Chebyshev steps; neighbours, metric, hyperparameters, classifier and the norms of
 diffused rows are frozen, and new edges are discounted by learned distance as given ones are.
 Transferred: a GCN, trained on the clean graph. Then all methods are fitted to the attacked graph
-(poisoning): the estimator and a GCN, both also on the audit's cleaned graph. Logistic regression sees no
-graph.
+(poisoning): the estimator and a GCN, both also on the audit's cleaned graph. Logistic regression
+sees no graph.
 
 A line for every share of edges, surrogate and seed goes to one file, and a run goes on where the
 file ends; `--show` prints means.
