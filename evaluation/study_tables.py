@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,13 @@ from jlgcn.paper.tables import markdown
 
 RESULTS = Path(__file__).parents[1] / "results" / "studies"
 
+#: What a line of each task of the audit's study has.
+AUDIT_MEASURES: dict[str, tuple[str, ...]] = {
+    "suspicious": ("auc", "precision"),
+    "missing": ("average_precision", "hits_at_10"),
+    "cleaned": ("accuracy",),
+}
+
 _NETWORKS = ("gcn", "sage", "gcnii")
 _VARIANTS = ("decoupled", "fixed graph", "gcn")
 _SETTINGS = {"given": "all edges", "edges50": "half of the edges", "nograph": "no edges"}
@@ -19,14 +28,16 @@ _SETTINGS = {"given": "all edges", "edges50": "half of the edges", "nograph": "n
 
 def study_tables(folder: Path = RESULTS) -> dict[str, str]:
     """Return the tables of all studies whose lines are there, as Markdown by name."""
-    makers = {
-        "learn_graph": learn_graph_table,
-        "decoupled": decoupled_table,
-        "graph_audit": audit_table,
+    makers: dict[str, tuple[str, Callable[[list[dict[str, Any]]], str]]] = {
+        "learn_graph": ("learn_graph", learn_graph_table),
+        "decoupled": ("decoupled", decoupled_table),
+        "adaptive_attack": ("adaptive_attack", attack_table),
     }
+    for task in AUDIT_MEASURES:
+        makers[f"graph_audit/{task}"] = ("graph_audit", partial(audit_table, task=task))
     found = {}
-    for name, make in makers.items():
-        path = folder / f"{name}.jsonl"
+    for name, (file, make) in makers.items():
+        path = folder / f"{file}.jsonl"
         if path.exists():
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             found[f"studies/{name}"] = make(lines)
@@ -65,36 +76,23 @@ def decoupled_table(lines: list[dict[str, Any]]) -> str:
     return markdown([header, *sorted(rows)])
 
 
-def audit_table(lines: list[dict[str, Any]]) -> str:
-    """Return means over seeds: AUC and precision of suspicious edges, AP and hits of missing."""
-    measures: dict[str, tuple[str, ...]] = {
-        "suspicious": ("auc", "precision"),
-        "missing": ("average_precision", "hits_at_10"),
-    }
-    lines = [line for line in lines if line["task"] in measures]
-    return _audit_means(lines, measures)
-
-
-def cleaned_table(lines: list[dict[str, Any]]) -> str:
-    """Return mean accuracies over seeds of networks on cleaned graphs."""
-    measures: dict[str, tuple[str, ...]] = {"cleaned": ("accuracy",)}
-    return _audit_means([line for line in lines if line["task"] in measures], measures)
-
-
-def _audit_means(lines: list[dict[str, Any]], measures: dict[str, tuple[str, ...]]) -> str:
+def audit_table(lines: list[dict[str, Any]], task: str) -> str:
+    """Return means over seeds of a task of the audit's study, see :data:`AUDIT_MEASURES`."""
+    lines = [line for line in lines if line["task"] == task]
     methods = list(dict.fromkeys(line["method"] for line in lines))
     rows = []
-    keys = dict.fromkeys((x["task"], x["data"], x["share"]) for x in lines)
-    for task, name, share in sorted(keys):
+    for name, share in sorted({(line["data"], line["share"]) for line in lines}):
         cells, counts = [], set()
         for method in methods:
-            key = {"task": task, "data": name, "share": share, "method": method}
+            key = {"data": name, "share": share, "method": method}
             own = [line for line in lines if key.items() <= line.items()]
-            means = (np.mean([line[field] for line in own]) for field in measures[task] if own)
+            means = (
+                np.mean([line[field] for line in own]) for field in AUDIT_MEASURES[task] if own
+            )
             cells.append(" / ".join(f"{100 * mean:.1f}" for mean in means))
             counts |= {len(own)} if own else set()
-        rows.append([task, name, f"{100 * share:g} %", *cells, _range(counts)])
-    return markdown([["edges", "data", "share", *methods, "seeds"], *rows])
+        rows.append([name, f"{100 * share:g} %", *cells, _range(counts)])
+    return markdown([["data", "share", *methods, "seeds"], *rows])
 
 
 def attack_table(lines: list[dict[str, Any]]) -> str:

@@ -48,7 +48,7 @@ from evaluation.claim_data import load_claim
 from evaluation.claim_experiment import scaled
 from evaluation.npz import load_npz
 from evaluation.studies.learn_graph import accuracy, draw
-from evaluation.study_tables import audit_table, cleaned_table
+from evaluation.study_tables import AUDIT_MEASURES, audit_table
 from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.closed_form.audit import GIVEN_DECAY, GraphAudit, audit_graph
 from jlgcn.closed_form.layer import unit_rows
@@ -485,7 +485,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[*WRONG, "wordnet", "metattack"])
-    parser.add_argument("--tasks", nargs="*", default=["suspicious", "missing", "cleaned"])
+    parser.add_argument("--tasks", nargs="*", default=list(AUDIT_MEASURES))
     parser.add_argument("--shares", nargs="*", type=float, help="only these shares of edges")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
@@ -493,7 +493,8 @@ def main() -> None:
     if options.out.exists():
         lines = [json.loads(line) for line in options.out.read_text().splitlines()]
     if options.show:
-        print(audit_table(lines), cleaned_table(lines), sep="\n")
+        for task in AUDIT_MEASURES:
+            print(f"{task}\n{audit_table(lines, task)}")
         return
     done = {(line["task"], line["data"], line["share"], line["seed"]) for line in lines}
     warnings.simplefilter("ignore")
