@@ -12,7 +12,7 @@ def doctor(
         str | None,
         typer.Option(help="PyTorch device to test, such as cpu or cuda:1. Default: all devices."),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=2, help="Nodes of the graph that is timed.")] = 4096,
+    nodes: Annotated[int, typer.Option(min=2, help="Nodes of the graph that is timed.")] = 2048,
 ) -> None:
     """Check the installation: versions, and accuracy and speed of the kernel on each device.
 

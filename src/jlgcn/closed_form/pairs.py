@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from jlgcn.closed_form.layer import DIFFUSED_COLUMNS, unit_rows
@@ -170,6 +169,8 @@ class PairHead(NamedTuple):
     @classmethod
     def fit(cls, edges: Tensor, others: Tensor) -> PairHead:  # (P, 4), (Q, 4)
         """Fit to the terms of edges and of random pairs, both of the same total weight."""
+        from sklearn.linear_model import LogisticRegression  # a fifth of a second, for audits only
+
         terms = torch.cat([edges, others]).cpu()
         center, scale = terms.mean(0), terms.std(0).clamp(min=1e-12)
         is_edge = torch.arange(len(terms)) < len(edges)

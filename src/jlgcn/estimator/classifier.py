@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from jlgcn._saved import damaged, read_model, write_model
@@ -294,8 +293,7 @@ class JLGCNClassifier(
             )
         known = labels.is_known
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        score = accuracy_score(labels.values[known], predicted[known], sample_weight=weight)
-        return float(score)
+        return float(np.average(labels.values[known] == predicted[known], weights=weight))
 
     def learned_graph(self, layer: int | None = None) -> SparseGraph:
         """Return the learned graph of a layer, without given edges, on the CPU.

@@ -12,12 +12,10 @@ import scipy.stats
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedShuffleSplit
 from tqdm import tqdm
 
 from jlgcn._stats import mean_and_interval
 from jlgcn.estimator.classifier import JLGCNClassifier
-from jlgcn.estimator.rivals import RIVALS, Problem, rivals_that_fit
 from jlgcn.estimator.validation import read_labels
 
 # Fewest labels of a class: one to train on and one to test on.
@@ -80,6 +78,8 @@ class Comparison:
     @property
     def best_rival(self) -> str:
         """The rival of highest mean accuracy."""
+        from jlgcn.estimator.rivals import RIVALS
+
         means = {name: np.mean(self.accuracy[name]) for name in RIVALS if name in self.accuracy}
         return max(means, key=means.__getitem__)
 
@@ -150,6 +150,12 @@ def compare(
         raise ValueError(
             f"n_splits must be at least 2, to compute an interval, but it is {n_splits}"
         )
+    # Not at the top: `jlgcn predict` waits for the package, and scikit-learn's linear models take
+    # a quarter of a second.
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    from jlgcn.estimator.rivals import Problem, rivals_that_fit
+
     base = JLGCNClassifier() if estimator is None else estimator
     labels, is_known = read_labels(y)
     known = np.flatnonzero(is_known)
