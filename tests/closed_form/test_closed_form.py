@@ -175,33 +175,39 @@ def test_a_class_with_one_label_does_not_select() -> None:
 
 
 def test_few_labels_must_be_sure_of_a_better_setting() -> None:
-    old = torch.tensor([1.0, 1.0, 1.0, 1.0])
+    old = ones = torch.tensor([1.0, 1.0, 1.0, 1.0])
     sure = old - torch.tensor([0.5, 0.4, 0.5, 0.6])
     unsure = old - torch.tensor([2.0, -0.5, -0.5, -0.5])
-    assert is_better(sure, old, by_mean=False)
-    assert not is_better(unsure, old, by_mean=False)
-    assert is_better(unsure, old, by_mean=True)  # of validation labels, the mean decides
+    assert is_better(sure, old, ones, by_mean=False)
+    assert not is_better(unsure, old, ones, by_mean=False)
+    assert is_better(unsure, old, ones, by_mean=True)  # of validation labels, the mean decides
 
 
 def test_classifiers_count_less_by_every_standard_error_they_are_behind() -> None:
     best = torch.zeros(100, dtype=F64)
     other = torch.tensor([0.0, 0.4], dtype=F64).repeat(50)  # 0.2 behind, standard error 0.0201
-    found = part_weights(torch.stack([best, other]))
+    ones = torch.ones(100, dtype=F64)
+    found = part_weights(torch.stack([best, other]), ones)
     z = 0.2 / (float(other.std()) / 10)
     assert float(found[1] / found[0]) == pytest.approx(np.exp(-z))
-    assert part_weights(torch.stack([best, best])).tolist() == [0.5, 0.5]
-    assert part_weights(torch.zeros(3, 1, dtype=F64)).tolist() == [1 / 3] * 3  # nothing to go by
+    assert part_weights(torch.stack([best, best]), ones).tolist() == [0.5, 0.5]
+    assert (
+        part_weights(torch.zeros(3, 1, dtype=F64), ones[:1]).tolist() == [1 / 3] * 3
+    )  # nothing to go by
 
 
 def test_the_temperature_corrects_confidence() -> None:
     y = torch.arange(2).repeat(200)
     logits = functional.one_hot(torch.where(torch.arange(400) < 300, y, 1 - y), 2).double()
+    ones = torch.ones(400, dtype=F64)
     # Three of four are right: log 3 = 1.1.
-    assert 8 * inverse_temperature(8 * logits, y) == pytest.approx(1.1, abs=0.06)
-    assert inverse_temperature(logits, y) == pytest.approx(1.1, abs=0.06)
+    assert 8 * inverse_temperature(8 * logits, y, ones) == pytest.approx(1.1, abs=0.06)
+    assert inverse_temperature(logits, y, ones) == pytest.approx(1.1, abs=0.06)
     # Ten labels that are all right do not prove that the next one is.
-    assert 8 * inverse_temperature(8 * logits[:10], y[:10]) == pytest.approx(2.6, abs=0.3)
-    assert inverse_temperature(logits[:1], y[:1]) == 0.5
+    assert 8 * inverse_temperature(8 * logits[:10], y[:10], ones[:10]) == pytest.approx(
+        2.6, abs=0.3
+    )
+    assert inverse_temperature(logits[:1], y[:1], ones[:1]) == 0.5
 
 
 def test_one_label_a_class_is_enough_for_clusters() -> None:
@@ -332,7 +338,7 @@ def test_wide_features_are_read_by_their_components(monkeypatch: pytest.MonkeyPa
     x, y = blobs()
     graph = edges_within(y, 100)
     whole = fit_closed_form(x, y, graph, train=torch.arange(15), options=FIXED)
-    monkeypatch.setattr("jlgcn.closed_form.fit._MAX_ROW_ENTRIES", 0)
+    monkeypatch.setattr("jlgcn.closed_form.average._MAX_ROW_ENTRIES", 0)
     parts = fit_closed_form(x, y, graph, train=torch.arange(15), options=FIXED)  # all of them
     assert largest_difference(whole.logits, parts.logits) < 1e-2
 

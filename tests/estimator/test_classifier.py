@@ -23,7 +23,12 @@ from jlgcn.estimator.validation import read_labels
 from jlgcn.paper import load_planetoid
 from tests.real_data import DATA, needs_data
 
-EXPECTED_TO_FAIL = {"check_classifiers_classes": "its classes are -1 and 1, and -1 is no label"}
+REPEATED = "a repeated row is a new node of the graph; a weight is of a label"
+EXPECTED_TO_FAIL = {
+    "check_classifiers_classes": "its classes are -1 and 1, and -1 is no label",
+    "check_sample_weight_equivalence_on_dense_data": REPEATED,
+    "check_sample_weight_equivalence_on_sparse_data": REPEATED,
+}
 
 
 @pytest.mark.slow

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
+from jlgcn.closed_form.held_out import mean_loss, standard_error
 from jlgcn.closed_form.logistic import cross_entropy
 
 # Inverse temperatures between 1/16 and 4 are compared.
@@ -17,7 +16,7 @@ _PRIOR_FACTOR = 0.5
 _UNIFORM_LABELS = 2
 
 
-def part_weights(losses: Tensor) -> Tensor:  # (P,), float64
+def part_weights(losses: Tensor, count: Tensor) -> Tensor:  # (P,), float64
     r"""Return weights of classifiers from their held-out log-losses.
 
     .. math:: w_p \propto \exp(-z_p), \qquad z_p = \bar\delta_p / \mathrm{se}(\delta_p)
@@ -28,21 +27,22 @@ def part_weights(losses: Tensor) -> Tensor:  # (P,), float64
 
     Args:
         losses: held-out log-losses of each classifier, (P, M).
+        count: number of labels that each counts as, (M,).
     """
     if losses.shape[1] < 2:
         return losses.new_full((len(losses),), 1 / len(losses))
-    best = losses[losses.mean(-1).argmin()]
+    best = losses[mean_loss(losses, count).argmin()]
     difference = losses - best
-    error = difference.std(-1) / math.sqrt(losses.shape[1])
-    weight = (-difference.mean(-1) / error.clamp(min=1e-9)).exp()
+    error = standard_error(difference, count)
+    weight = (-mean_loss(difference, count) / error.clamp(min=1e-9)).exp()
     return weight / weight.sum()
 
 
-def inverse_temperature(logits: Tensor, y: Tensor) -> float:
+def inverse_temperature(logits: Tensor, y: Tensor, count: Tensor) -> float:
     r"""Return the factor of logits that fits held-out labels, from 1/16 to 4.
 
-    .. math:: \min_\beta \; \sum_i \ell(y_i, \beta z_i)
-        + \frac{2}{M} \sum_i \frac{1}{C} \sum_c \ell(c, \beta z_i)
+    .. math:: \min_\beta \; \sum_i n_i \, \ell(y_i, \beta z_i)
+        + \frac{2}{\sum_i n_i} \sum_i \frac{n_i}{C} \sum_c \ell(c, \beta z_i)
         + \frac12 \left(\log \frac{\beta}{1/2}\right)^2
 
     Temperature scaling (`Guo et al., 2017 <https://arxiv.org/abs/1706.04599>`_) with a prior, since
@@ -52,19 +52,26 @@ def inverse_temperature(logits: Tensor, y: Tensor) -> float:
     Args:
         logits: held-out logits, (M, C).
         y: classes, (M,).
+        count: n, number of labels that each counts as, (M,).
     """
     if len(y) < 2:
         return _PRIOR_FACTOR
     factor = logits.new_tensor(_INVERSE_TEMPERATURES)
     scaled = factor.view(-1, 1, 1) * logits
-    uniform = -scaled.log_softmax(-1).mean((-2, -1))
+    uniform = mean_loss(-scaled.log_softmax(-1).mean(-1), count)
     prior = 0.5 * (factor / _PRIOR_FACTOR).log().square()
-    loss = cross_entropy(scaled, y).sum(-1) + _UNIFORM_LABELS * uniform + prior
+    loss = (cross_entropy(scaled, y) * count).sum(-1) + _UNIFORM_LABELS * uniform + prior
     return float(factor[loss.argmin()])
 
 
-def gain(losses: Tensor, base: Tensor) -> tuple[float, float]:
-    """Return the mean decrease of held-out log-losses, (M,), and its standard error."""
+def gain(losses: Tensor, base: Tensor, count: Tensor) -> tuple[float, float]:
+    """Return the mean decrease of held-out log-losses, (M,), and its standard error.
+
+    Args:
+        losses: losses.
+        base: losses that they are compared with.
+        count: number of labels that each counts as, (M,).
+    """
     difference = base - losses
-    error = float(difference.std()) / math.sqrt(len(difference)) if len(difference) > 1 else 0.0
-    return float(difference.mean()), error
+    error = float(standard_error(difference, count)) if len(difference) > 1 else 0.0
+    return float(mean_loss(difference, count)), error

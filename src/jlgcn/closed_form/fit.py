@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, NamedTuple
 
 import torch
@@ -11,23 +11,19 @@ from torch import Tensor
 from jlgcn._memory import check_memory
 from jlgcn._threads import threads_for
 from jlgcn._validation import check_finite, check_labels, check_real, check_shape
+from jlgcn.closed_form.average import Part, average_parts, local_parts
 from jlgcn.closed_form.classifier import Classifier, Evidence
-from jlgcn.closed_form.combine import gain, inverse_temperature, part_weights
-from jlgcn.closed_form.held_out import HeldOut
-from jlgcn.closed_form.layer import D, Diffused, J, Nodes, NodesInMemory, Problem, Scale
+from jlgcn.closed_form.held_out import HeldOut, mean_loss
+from jlgcn.closed_form.layer import D, Diffused, J, Nodes, NodesInMemory, Problem
 from jlgcn.closed_form.logistic import cross_entropy
 from jlgcn.closed_form.model import ClosedFormLayer, ClosedFormModel
-from jlgcn.closed_form.nystroem import MAX_LANDMARKS, Landmarks
+from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions, check_options
 from jlgcn.closed_form.selection import select_graph, select_metric_weight
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Candidates, Features, JoinedGraph
 from jlgcn.ops import SparseFeatures
 from jlgcn.ops.svd import principal_directions
-
-# The linear classifier reads all features of the labelled nodes up to so many numbers, else their
-# principal components.
-_MAX_ROW_ENTRIES = 2**24
 
 
 @torch.no_grad()
@@ -39,6 +35,7 @@ def fit_closed_form(
     train: Tensor,  # (M,), int64
     val: Tensor | None = None,  # (V,), int64
     weight: Tensor | None = None,  # (M,)
+    count: Tensor | None = None,  # (N,)
     class_prior: Tensor | None = None,  # (C,)
     options: ClosedFormOptions | None = None,
 ) -> ClosedFormModel:
@@ -74,7 +71,10 @@ def fit_closed_form(
         train: labelled nodes.
         val: validation nodes, which select hyperparameters, weights and temperature; None for
             cross-validation on `train`.
-        weight: weights of the training labels in the classifiers; None for 1.
+        weight: weights of the training labels in the classifiers, whose mean is set to 1; None for
+            equal ones.
+        count: number of labels, above 0, that the label of each node counts as, in the classifiers
+            and in held-out losses; only those of `train` and `val` are read. None for 1.
         class_prior: probability of each class among all nodes, where it differs from that among the
             labels: scores are shifted by the logarithm of their ratio. None for no shift.
         options: hyperparameters; None for the defaults.
@@ -95,7 +95,7 @@ def fit_closed_form(
     check_options(options)
     _check(x, y, train, val, options)
     with threads_for(x.shape[0] * min(x.shape[1], options.n_components)):
-        return _fit(x, y, graph, train, val, weight, class_prior, options)
+        return _fit(x, y, graph, train, val, weight, count, class_prior, options)
 
 
 def _fit(
@@ -105,10 +105,11 @@ def _fit(
     train: Tensor,
     val: Tensor | None,
     weight: Tensor | None,
+    count: Tensor | None,
     class_prior: Tensor | None,
     options: ClosedFormOptions,
 ) -> ClosedFormModel:
-    problem = _problem(x, y, graph, train, val, weight, options)
+    problem = _problem(x, y, graph, train, val, weight, count, options)
     fitted = fit_layers(problem, options, class_prior)
     diffused, nodes = fitted.diffused, problem.nodes
     assert isinstance(nodes, NodesInMemory)
@@ -171,25 +172,12 @@ def fit_layers(
         is_last = number == selected.n_layers - 1
         classifier = problem.reclassify(diffused, head.penalty, classifier, is_final=is_last)
         layers.append(ClosedFormLayer(metric, diffused.learned, losses[1]))
-    parts = [_Part("graph", held_out, classifier.bias, graph=classifier.weight)]
-    parts = [*_local_parts(problem, selected), *parts]
-    average, evidence = _average(parts, problem, selected, counts)
+    parts = [Part("graph", held_out, classifier.bias, graph=classifier.weight)]
+    parts = [*local_parts(problem, selected), *parts]
+    average, evidence = average_parts(parts, problem, selected, counts)
     if class_prior is not None:
         average = replace(average, bias=average.bias + _shift(class_prior, problem))
     return Fitted(selected, tuple(layers), diffused, average, evidence)
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A classifier of the average: its name, held-out logits, bias and the weights it has."""
-
-    name: str
-    held_out: Tensor  # (M, C)
-    bias: Tensor  # (C,)
-    graph: Tensor | None = None  # (D, C)
-    blocks: Tensor | None = None  # (num_blocks, F, C)
-    kernel: Tensor | None = None  # (L, C)
-    landmarks: Landmarks | None = None
 
 
 def _problem(
@@ -199,6 +187,7 @@ def _problem(
     train: Tensor,
     val: Tensor | None,
     weight: Tensor | None,
+    count: Tensor | None,
     options: ClosedFormOptions,
 ) -> Problem[JoinedGraph, Diffused]:
     """Search neighbours, project, and decide which labels are held out."""
@@ -207,7 +196,12 @@ def _problem(
     nodes = NodesInMemory(candidates, projection, x @ projection)
     labeled = train if val is None else torch.cat([train, val])
     return labelled_problem(
-        nodes, labeled, y[labeled], num_val=None if val is None else len(val), weight=weight
+        nodes,
+        labeled,
+        y[labeled],
+        num_val=None if val is None else len(val),
+        weight=weight,
+        count=None if count is None else count[labeled],
     )
 
 
@@ -218,6 +212,7 @@ def labelled_problem(
     *,
     num_val: int | None = None,
     weight: Tensor | None = None,  # (M - num_val,)
+    count: Tensor | None = None,  # (M,)
 ) -> Problem[J, D]:
     """Decide which labels are held out of which fit.
 
@@ -226,119 +221,22 @@ def labelled_problem(
         labeled: labelled nodes, validation nodes last.
         y: their classes.
         num_val: number of validation nodes; None for cross-validation.
-        weight: weights of the training labels in the classifiers; None for 1.
+        weight: weights of the training labels in the classifiers, whose mean is set to 1; None for
+            equal ones.
+        count: number of labels that each counts as; None for 1.
     """
-    weights = torch.ones(len(labeled), dtype=torch.float64, device=labeled.device)
+    ones = torch.ones(len(labeled), dtype=torch.float64, device=labeled.device)
+    count = ones if count is None else count.double()
+    weights = count.clone()
     if weight is not None:
-        weights[: len(weight)] = weight / weight.double().mean().clamp(min=1e-30)
+        mean = mean_loss(weight.double(), count[: len(weight)])
+        weights[: len(weight)] *= weight / mean.clamp(min=1e-30)
     held_out = (
-        HeldOut.folds(y, weights)
+        HeldOut.folds(y, weights, count)
         if num_val is None
-        else HeldOut.validation(weights, num_val=num_val)
+        else HeldOut.validation(weights, num_val, count)
     )
     return Problem(nodes, labeled, y, held_out, num_classes=int(y.max()) + 1)
-
-
-def _local_parts(problem: Problem[J, D], options: SelectedOptions) -> list[_Part]:
-    """Fit the classifiers that see no learned graph."""
-    parts = []
-    names = options.parts.split("+")
-    if "linear" in names:
-        parts.append(_linear(problem, "linear"))
-        if problem.nodes.has_given:
-            parts.append(_linear(problem, "neighbours"))
-    if "kernel" in names:
-        parts.append(_kernel(problem))
-    return parts
-
-
-def _linear(problem: Problem[J, D], name: str) -> _Part:
-    """Fit a linear classifier to own features, or to all blocks of :class:`Hops`."""
-    nodes, index = problem.nodes, problem.sampled
-    has_neighbors = name == "neighbours"
-    num_blocks = 3 if has_neighbors else 1
-    is_large = len(index) * nodes.projection.shape[0] * num_blocks > _MAX_ROW_ENTRIES
-    blocks = nodes.blocks(index, has_neighbors=has_neighbors, of_components=is_large)
-    num_labels = len(problem.y)
-    scales = [Scale.of(block[num_labels:]) for block in blocks]
-    scaled = [scale(block[:num_labels]) for scale, block in zip(scales, blocks, strict=True)]
-    share = num_blocks**-0.5  # all blocks together have a mean squared norm of 1
-    head = problem.fit_head(share * torch.cat(scaled, -1))
-    bias, weights = head.bias, []
-    for scale, weight in zip(scales, head.weight.chunk(num_blocks), strict=True):
-        weights.append(share * scale.factor * weight)
-        bias = bias - scale.center @ weights[-1]
-    stacked = torch.stack(weights)
-    return _Part(
-        name, head.held_out, bias, blocks=nodes.projection @ stacked if is_large else stacked
-    )
-
-
-def _kernel(problem: Problem[J, D]) -> _Part:
-    """Fit a classifier to a Nyström RBF kernel of own features."""
-    features = problem.nodes.components(problem.sampled)
-    landmarks = Landmarks.place(features[: len(problem.y)], problem.nodes.variance())
-    whitening = landmarks.whitening().to(features.dtype)
-    rows = landmarks.scores(features, whitening)
-    scale = Scale.of(rows[len(problem.y) :])
-    head = problem.fit_head(scale(rows[: len(problem.y)]))
-    weight, bias = scale.undo(head.weight, head.bias)
-    return _Part("kernel", head.held_out, bias, kernel=whitening @ weight, landmarks=landmarks)
-
-
-def _average(
-    parts: list[_Part], problem: Problem[J, D], options: SelectedOptions, counts: Tensor
-) -> tuple[Classifier, Evidence]:
-    """Weight the parts by their held-out losses, and calibrate the average."""
-    names = options.parts.split("+")
-    used = [part for part in parts if part.name in (*names, "neighbours")]
-    logits = torch.stack([part.held_out.log_softmax(-1) for part in used])  # (P, M, C)
-    y = problem.y
-    losses = cross_entropy(logits, y)[:, counts]
-    weights = part_weights(losses)
-    average = (weights.view(-1, 1, 1) * logits).sum(0)
-    factor = inverse_temperature(average[counts], y[counts])
-    calibrated = factor * average
-    classifier = _sum(used, [factor * float(weight) for weight in weights], problem)
-    simple = [place for place, part in enumerate(used) if part.name in ("linear", "kernel")]
-    average_losses = cross_entropy(calibrated, y)[counts]
-    alone: tuple[float, float, float] | None = None
-    if simple and len(simple) < len(used) and int(counts.sum()) > 1:
-        shares = part_weights(losses[simple])
-        own = (shares.view(-1, 1, 1) * logits[simple]).sum(0)
-        own = inverse_temperature(own[counts], y[counts]) * own
-        own_losses = cross_entropy(own, y)[counts]
-        alone = (float(own_losses.mean()), *gain(average_losses, own_losses))
-    return classifier, Evidence(
-        weights={part.name: float(w) for part, w in zip(used, weights, strict=True)},
-        losses={
-            part.name: float(loss.mean()) if len(loss) else 0.0
-            for part, loss in zip(used, losses, strict=True)
-        },
-        without_graph=alone,
-        held_out=calibrated.to(problem.nodes.projection.dtype),
-        is_held_out=counts,
-    )
-
-
-def _sum(parts: list[_Part], factors: list[float], problem: Problem[J, D]) -> Classifier:
-    """Return one classifier whose scores are a sum of those of the parts."""
-    like, num_classes = problem.nodes.projection, problem.num_classes
-    found = [part.blocks for part in parts if part.blocks is not None]
-    num_blocks = max((len(blocks) for blocks in found), default=0)
-    graph = like.new_zeros(like.shape[1], num_classes)
-    blocks = like.new_zeros(num_blocks, like.shape[0], num_classes)
-    bias, kernel = like.new_zeros(num_classes), like.new_zeros(0, num_classes)
-    landmarks = Landmarks(like.new_zeros(0, like.shape[1]), 0.0)
-    for factor, part in zip(factors, parts, strict=True):
-        bias += factor * part.bias
-        if part.graph is not None:
-            graph += factor * part.graph
-        if part.blocks is not None:
-            blocks[: len(part.blocks)] += factor * part.blocks
-        if part.kernel is not None and part.landmarks is not None:
-            landmarks, kernel = part.landmarks, factor * part.kernel
-    return Classifier(graph, blocks, landmarks, kernel, bias)
 
 
 def _shift(prior: Tensor, problem: Problem[J, D]) -> Tensor:  # (C,)
@@ -351,7 +249,7 @@ def _shift(prior: Tensor, problem: Problem[J, D]) -> Tensor:  # (C,)
 def _mean_loss(logits: Tensor, problem: Problem[J, D], counts: Tensor | None = None) -> float:
     counts = problem.held_out.counts(problem.y) if counts is None else counts
     losses = cross_entropy(logits, problem.y)[counts]
-    return float(losses.mean()) if len(losses) else 0.0
+    return float(mean_loss(losses, problem.held_out.count[counts])) if len(losses) else 0.0
 
 
 def _check(

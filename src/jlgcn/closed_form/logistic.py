@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jlgcn.closed_form.held_out import HeldOut
+from jlgcn.closed_form.held_out import HeldOut, mean_loss
 
 #: Ridge penalties, for rows of mean squared norm 1.
 PENALTIES = (1.0, 0.2, 0.04, 0.008, 0.0016)
@@ -75,23 +75,24 @@ def fit_logistic(
     Cost: an eigendecomposition of min(M, D) columns in float64; then, for each penalty, about 20
     steps of 4·S·M·min(M, D)·C FLOP for S splits, in float32.
     """
-    x, basis = coordinates(rows)
+    space = Coordinates.of(rows, held_out.count)
+    x = space.x
     num_splits, num_penalties = held_out.num_splits, len(penalties)
     weight = held_out.weight.repeat_interleave(num_penalties, 0)
     penalty = x.new_tensor(penalties).repeat(num_splits)
-    w = solve(x, y, weight, penalty, num_classes).double()
+    w = solve(x, y, weight, penalty, num_classes, count=held_out.count).double()
     w = w.unflatten(0, (num_splits, num_penalties))
     logits = held_out.pick((x @ w).transpose(0, 1))  # (L, M, C)
     counts = held_out.counts(y)
     best = num_penalties // 2
     if bool(counts.any()):
-        best = int(cross_entropy(logits, y)[:, counts].mean(-1).argmin())
+        losses = cross_entropy(logits, y)[:, counts]
+        best = int(mean_loss(losses, held_out.count[counts]).argmin())
     splits = w[:, best]
     start = splits.mean(0, keepdim=True)
     final = _fit_all(x, y, held_out, penalties[best], num_classes, start, is_final=is_final)
-    mean = rows.double().mean(0)
-    weight, bias = _in_features(final, basis, mean, rows.dtype)
-    split_parameters = _in_features(splits, basis, mean, rows.dtype)
+    weight, bias = space.in_features(final, rows.dtype)
+    split_parameters = space.in_features(splits, rows.dtype)
     return Logistic(weight[0], bias[0], logits[best], split_parameters, penalties[best])
 
 
@@ -105,10 +106,10 @@ def refit_logistic(
     is_final: bool,
 ) -> tuple[Tensor, Tensor]:  # (D, C), (C,)
     """Return weight and bias of the fit to all labels of :func:`fit_logistic`, from a start."""
-    x, basis = coordinates(rows)
-    w = in_coordinates(*start, basis, rows).unsqueeze(0)
-    w = _fit_all(x, y, held_out, penalty, w.shape[-1], w, is_final=is_final)
-    weight, bias = _in_features(w, basis, rows.double().mean(0), rows.dtype)
+    space = Coordinates.of(rows, held_out.count)
+    w = space.of_features(*start).unsqueeze(0)
+    w = _fit_all(space.x, y, held_out, penalty, w.shape[-1], w, is_final=is_final)
+    weight, bias = space.in_features(w, rows.dtype)
     return weight[0], bias[0]
 
 
@@ -122,8 +123,8 @@ def _fit_all(
     *,
     is_final: bool,
 ) -> Tensor:  # (1, K + 1, C)
-    weight = held_out.final.unsqueeze(0)
-    w = solve(x, y, weight, x.new_tensor(penalty), num_classes, start, is_final=is_final)
+    weight, shrinkage = held_out.final.unsqueeze(0), x.new_tensor(penalty)
+    w = solve(x, y, weight, shrinkage, num_classes, start, count=held_out.count, is_final=is_final)
     return w.double()
 
 
@@ -133,29 +134,49 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (..., M)
     return -logits.log_softmax(-1).gather(-1, index).squeeze(-1)
 
 
-def coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:  # (M, K + 1), (D, K), float64
-    """Return orthogonal coordinates of rows, (M, D), behind which stands a column of ones.
+class Coordinates(NamedTuple):
+    """Orthogonal coordinates of rows, for which XᵀNX is diagonal; N has the rows' counts.
 
-    Rows are centred and rotated to the eigenvectors of XᵀX, which are found by the smaller of XᵀX
-    and XXᵀ, so that XᵀX is diagonal for the coordinates and the ones.
+    Attributes:
+        x: the rows, centred and rotated to the eigenvectors of XᵀNX; the last column has ones,
+            (M, K + 1), float64.
+        basis: directions of the coordinates, (D, K), float64.
+        mean: what rows are centred by, (D,), float64.
     """
-    x = rows.double()
-    x = x - x.mean(0)
-    is_wide = x.shape[0] < x.shape[1]
-    values, vectors = torch.linalg.eigh(x @ x.mT if is_wide else x.mT @ x)
-    is_kept = values > _MIN_EIGENVALUE * values[-1].clamp(min=1e-30)
-    values, vectors = values[is_kept], vectors[:, is_kept]
-    basis = x.mT @ (vectors * values.rsqrt()) if is_wide else vectors
-    return functional.pad(x @ basis, (0, 1), value=1.0), basis
 
+    x: Tensor
+    basis: Tensor
+    mean: Tensor
 
-def in_coordinates(
-    weight: Tensor, bias: Tensor, basis: Tensor, rows: Tensor
-) -> Tensor:  # (K + 1, C), float64
-    """Return weights and bias of features, (D, C) and (C,), as those of :func:`coordinates`."""
-    weight = weight.double()
-    bias = bias.double() + rows.double().mean(0) @ weight
-    return torch.cat([basis.mT @ weight, bias.unsqueeze(0)])
+    @classmethod
+    def of(cls, rows: Tensor, count: Tensor) -> Coordinates:
+        """Return coordinates of rows, (M, D), by the smaller of XᵀNX and √N XXᵀ √N.
+
+        Args:
+            rows: rows.
+            count: number of rows that each counts as, (M,).
+        """
+        x = rows.double()
+        mean = count @ x / count.sum()
+        x = x - mean
+        scaled = x * count.sqrt().unsqueeze(-1)
+        is_wide = x.shape[0] < x.shape[1]
+        values, vectors = torch.linalg.eigh(scaled @ scaled.mT if is_wide else scaled.mT @ scaled)
+        is_kept = values > _MIN_EIGENVALUE * values[-1].clamp(min=1e-30)
+        values, vectors = values[is_kept], vectors[:, is_kept]
+        basis = scaled.mT @ (vectors * values.rsqrt()) if is_wide else vectors
+        return cls(functional.pad(x @ basis, (0, 1), value=1.0), basis, mean)
+
+    def of_features(self, weight: Tensor, bias: Tensor) -> Tensor:  # (K + 1, C), float64
+        """Return weights and bias of features, (D, C) and (C,), as those of the coordinates."""
+        weight = weight.double()
+        bias = bias.double() + self.mean @ weight
+        return torch.cat([self.basis.mT @ weight, bias.unsqueeze(0)])
+
+    def in_features(self, w: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return weights and biases of features, (S, D, C) and (S, C), from (S, K + 1, C)."""
+        weight = self.basis @ w[:, :-1]
+        return weight.to(dtype), (w[:, -1] - self.mean @ weight).to(dtype)
 
 
 def solve(
@@ -166,12 +187,13 @@ def solve(
     num_classes: int,
     start: Tensor | None = None,  # (B, K + 1, C)
     *,
+    count: Tensor,  # (M,)
     is_final: bool = False,
 ) -> Tensor:  # (B, K + 1, C)
-    """Return weights of B fits on :func:`coordinates`, the biases last.
+    """Return weights of B fits on :class:`Coordinates` of rows with these counts, the biases last.
 
     L-BFGS, all fits at once (`Liu & Nocedal, 1989 <https://doi.org/10.1007/BF01589116>`_). Half of
-    XᵀX bounds the Hessian (`Böhning, 1992 <https://doi.org/10.1007/BF00048682>`_) and is diagonal
+    XᵀNX bounds the Hessian (`Böhning, 1992 <https://doi.org/10.1007/BF00048682>`_) and is diagonal
     in these coordinates, so it preconditions at no cost. Final fits are solved finely, in float64;
     those that are only compared coarsely, in float32.
     """
@@ -181,8 +203,9 @@ def solve(
     shape = start.shape
     shrinkage = penalty.to(x).expand(len(weight)).unsqueeze(-1).repeat(1, x.shape[-1])
     shrinkage[:, -1] = _BIAS_PENALTY
-    weight = weight.to(x).unsqueeze(-1)
-    step = 1 / (0.5 * weight.amax() * x.square().sum(-2) + shrinkage)
+    largest = (weight / count).amax().to(x)
+    weight, count = weight.to(x).unsqueeze(-1), count.to(x).unsqueeze(-1)
+    step = 1 / (0.5 * largest * (count * x.square()).sum(-2) + shrinkage)
     shrinkage, step = (each.repeat_interleave(num_classes, -1) for each in (shrinkage, step))
     target = functional.one_hot(y, num_classes).to(x)
     fit = _Fits(x, target, weight, shrinkage)
@@ -280,11 +303,3 @@ def _direction(gradient: Tensor, step: Tensor, pairs: list[_Pair]) -> Tensor:  #
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:  # (B, 1)
     return (a * b).sum(-1, keepdim=True)
-
-
-def _in_features(
-    w: Tensor, basis: Tensor, mean: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:  # (S, D, C), (S, C)
-    """Return weights and biases of features instead of centred coordinates, (S, K + 1, C)."""
-    weight = basis @ w[:, :-1]
-    return weight.to(dtype), (w[:, -1] - mean @ weight).to(dtype)

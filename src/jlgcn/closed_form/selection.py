@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jlgcn.closed_form.held_out import mean_loss, standard_error
 from jlgcn.closed_form.layer import D, J, Problem, Softmax
-from jlgcn.closed_form.logistic import Logistic, coordinates, cross_entropy, in_coordinates, solve
+from jlgcn.closed_form.logistic import Coordinates, Logistic, cross_entropy, solve
 from jlgcn.closed_form.options import ClosedFormOptions, SelectedOptions
 
 # Candidates, the default first.
@@ -66,6 +66,7 @@ def select_graph(problem: Problem[J, D], options: ClosedFormOptions) -> Selected
     counts = problem.held_out.counts(problem.y)
     if len(changes) * len(restarts) == 1 or int(counts.sum()) < 2:
         return best
+    count = problem.held_out.count[counts]
     losses: Tensor | None = None
     tolerance = max(options.tolerance, _TOLERANCE)
     for change in changes:
@@ -75,10 +76,9 @@ def select_graph(problem: Problem[J, D], options: ClosedFormOptions) -> Selected
         found = _losses(problem, rows)[:, counts]
         if losses is None:
             losses = found[0]
-        order = found.mean(-1).argsort().tolist()
-        for place in order[:1]:
-            if is_better(found[place], losses, by_mean=problem.held_out.is_validation):
-                losses, best = found[place], replace(tried, restart=restarts[place])
+        place = int(mean_loss(found, count).argmin())
+        if is_better(found[place], losses, count, by_mean=problem.held_out.is_validation):
+            losses, best = found[place], replace(tried, restart=restarts[place])
     return best
 
 
@@ -117,36 +117,40 @@ def select_metric_weight(
         tried = replace(selected, metric_weight=weight)
         logits = _second_layer(problem, tried, first, head, num_splits)
         losses = cross_entropy(logits, problem.y)[counts]
-        if best is None or is_better(losses, best[2], by_mean=problem.held_out.is_validation):
+        count, by_mean = problem.held_out.count[counts], problem.held_out.is_validation
+        if best is None or is_better(losses, best[2], count, by_mean=by_mean):
             best = tried, logits, losses
     assert best is not None
     return best[0], best[1], counts
 
 
-def is_better(new: Tensor, old: Tensor, *, by_mean: bool) -> bool:
+def is_better(new: Tensor, old: Tensor, count: Tensor, *, by_mean: bool) -> bool:
     """Return whether held-out log-losses, (V,), favour a candidate over the current value.
 
     Args:
         new: losses of the candidate.
         old: losses of the current value.
+        count: number of labels that each counts as, (V,).
         by_mean: compare means, which validation labels are many enough for; else the candidate
             must be better by more than one standard error.
     """
     gain = old - new
+    mean = float(mean_loss(gain, count))
     if by_mean:
-        return float(gain.mean()) > 0
-    return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
+        return mean > 0
+    return len(gain) > 1 and mean > float(standard_error(gain, count))
 
 
 def _losses(problem: Problem[J, D], rows: Tensor) -> Tensor:  # (R, M, D) to (R, M)
     """Return held-out losses of classifiers on several inputs of the labelled nodes at once."""
-    found = [coordinates(each)[0] for each in rows]
+    split = problem.held_out
+    found = [Coordinates.of(each, split.count).x for each in rows]
     rank = max(x.shape[1] for x in found)
     x = torch.stack([functional.pad(each, (rank - each.shape[1], 0)) for each in found])
-    split = problem.held_out
     weight = split.weight.repeat(len(rows), 1)
     each = x.repeat_interleave(split.num_splits, 0)
-    w = solve(each, problem.y, weight, x.new_tensor(_PENALTY), problem.num_classes).double()
+    penalty = x.new_tensor(_PENALTY)
+    w = solve(each, problem.y, weight, penalty, problem.num_classes, count=split.count).double()
     logits = x.unsqueeze(1) @ w.unflatten(0, (len(rows), split.num_splits))
     return cross_entropy(split.pick(logits), problem.y)
 
@@ -164,10 +168,16 @@ def _second_layer(
         joined = problem.nodes.join(metric, options)
         tolerance = max(options.tolerance, _TOLERANCE)
         rows = problem.diffuse_rows(joined, [options.restart], tolerance)[0]
-        x, basis = coordinates(rows)
-        penalty = x.new_tensor(head.penalty)
-        start = in_coordinates(weight, bias, basis, rows).unsqueeze(0)
-        w = solve(x, problem.y, shown.unsqueeze(0), penalty, problem.num_classes, start)
+        space = Coordinates.of(rows, problem.held_out.count)
+        w = solve(
+            space.x,
+            problem.y,
+            shown.unsqueeze(0),
+            space.x.new_tensor(head.penalty),
+            problem.num_classes,
+            space.of_features(weight, bias).unsqueeze(0),
+            count=problem.held_out.count,
+        )
         is_held_out = problem.held_out.fold == split
-        found[is_held_out] = (x @ w[0].double())[is_held_out]
+        found[is_held_out] = (space.x @ w[0].double())[is_held_out]
     return found

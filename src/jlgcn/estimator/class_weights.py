@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.class_weight import compute_class_weight
 
 from jlgcn._schema import Check, list_of, real
 
@@ -16,6 +15,7 @@ def class_weights(
     class_weight: Any,  # noqa: ANN401
     classes: NDArray[Any],
     codes: NDArray[np.int64],
+    count: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64] | None:  # (C,)
     """Return the weight of every class; None if all weigh the same.
 
@@ -23,6 +23,7 @@ def class_weights(
         class_weight: None, "balanced", or weights by class; classes that are not named weigh 1.
         classes: names of the classes, (C,).
         codes: classes of the labels, as indices into `classes`, (M,).
+        count: number of labels that each counts as, (M,); None for 1.
     """
     if class_weight is None:
         return None
@@ -31,9 +32,10 @@ def class_weights(
             raise ValueError(
                 f'class_weight must be None, "balanced" or a dict, but it is {class_weight!r}'
             )
-        present = np.unique(codes)
+        number = np.bincount(codes, count, minlength=len(classes))
+        is_present = number > 0
         weight = np.ones(len(classes))
-        weight[present] = compute_class_weight("balanced", classes=present, y=codes)
+        weight[is_present] = number.sum() / (is_present.sum() * number[is_present])
     else:
         weight = _by_class(class_weight, classes, "class_weight", default=1.0)
         if not (weight > 0).all():

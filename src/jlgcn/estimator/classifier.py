@@ -26,12 +26,14 @@ from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
 from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
 from jlgcn.estimator.validation import (
+    Labels,
     as_device,
     as_features,
     as_sparse,
     check_scaled,
     probabilities,
     read_labels,
+    read_sample_weight,
     scaled_like_fit,
     split_labels,
     validated,
@@ -162,6 +164,7 @@ class JLGCNClassifier(
         y: ArrayLike,
         graph: Any = None,  # noqa: ANN401
         *,
+        sample_weight: ArrayLike | None = None,
         validation: ArrayLike | None = None,
     ) -> Self:
         """Fit to the features of all rows and the labels of some (transductive).
@@ -172,6 +175,10 @@ class JLGCNClassifier(
                 frame. An unlabelled row has -1, NaN, None, NA or NaT; as text, "" or "-1".
             graph: known edges among the rows: an edge list (2, E), a matrix, or any other format of
                 :func:`jlgcn.as_graph`; None for none.
+            sample_weight: number of labels that the label of each row counts as, (n_samples,); an
+                unlabelled row's is not read, and 0 makes a row unlabelled. Integers equal repeated
+                labels in the classifiers, in held-out losses and in calibration; the graph has one
+                node a row. Closed form only. None for 1.
             validation: labelled rows, as numbers or a mask, whose labels select hyperparameters of
                 the closed form and calibrate it, and are not learned from; None for
                 cross-validation. Worth it with hundreds of labels.
@@ -179,6 +186,9 @@ class JLGCNClassifier(
         device = as_device(self.device)
         labels = read_labels(y)
         features = validated(self, X, [np.float64, np.float32], labels.values)
+        count = read_sample_weight(sample_weight, labels)
+        if count is not None:
+            labels = Labels(labels.values, labels.is_known & (count > 0))
         if not labels.is_known.any():
             raise ValueError("y has no label; label at least one row of each class")
         self.classes_, codes = np.unique(labels.values[labels.is_known], return_inverse=True)
@@ -206,6 +216,7 @@ class JLGCNClassifier(
             torch.from_numpy(train).to(device),
             classes=self.classes_,
             val=None if val is None else torch.from_numpy(val).to(device),
+            count=None if count is None else torch.from_numpy(count).to(device),
             progress=self.verbose,
         )
         self.table_: TableNames | None = None

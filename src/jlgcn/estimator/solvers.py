@@ -67,6 +67,7 @@ def fit_model(
     *,
     classes: NDArray[Any],
     val: Tensor | None = None,  # (V,), int64
+    count: Tensor | None = None,  # (N,)
     progress: bool = False,
 ) -> FittedModel:
     """Fit to scaled features by the solver and the parameters of an estimator.
@@ -79,9 +80,12 @@ def fit_model(
         train: labelled rows.
         classes: names of the classes, to which weights and priors of the parameters refer.
         val: labelled rows that select instead of being learned from; None for cross-validation.
+        count: number of labels that each node's counts as; None for 1.
         progress: show a progress bar of the gradient solver.
     """
-    weights = class_weights(parameters["class_weight"], classes, y[train].cpu().numpy())
+    of_train = None if count is None else count[train].cpu().numpy()
+    codes = y[train].cpu().numpy()
+    weights = class_weights(parameters["class_weight"], classes, codes, of_train)
     weight = None if weights is None else torch.from_numpy(weights).to(train.device)
     match parameters["solver"]:
         case "closed_form":
@@ -94,6 +98,7 @@ def fit_model(
                 train=train,
                 val=val,
                 weight=None if weight is None else weight[y[train]],
+                count=count,
                 class_prior=None if prior is None else torch.from_numpy(prior).to(train.device),
                 options=options,
             )
@@ -105,6 +110,10 @@ def fit_model(
                 raise ValueError(
                     'validation is of the closed form; solver="gradient" draws its validation '
                     "labels itself, see validation_fraction"
+                )
+            if count is not None:
+                raise ValueError(
+                    'sample_weight is of solver="closed_form"; leave it out, or pass class_weight'
                 )
             if parameters["class_prior"] is not None:
                 raise ValueError('class_prior is of solver="closed_form"; leave it out')

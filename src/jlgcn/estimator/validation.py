@@ -127,6 +127,40 @@ def read_labels(y: ArrayLike, *, are_learned: bool = True) -> Labels:
     return Labels(values, is_known)
 
 
+def read_sample_weight(value: ArrayLike | None, labels: Labels) -> NDArray[np.float64] | None:
+    """Return the weight of every row's label, (N,), or None if none are given.
+
+    Args:
+        value: weights as a user gave them.
+        labels: the labels; weights of unlabelled rows may be anything.
+    """
+    if value is None:
+        return None
+    num_rows = len(labels.values)
+    given = np.asarray(value)
+    if given.ndim == 0:
+        raise ValueError(f"sample_weight must have a weight for each row, but it is {value!r}")
+    found = np.array(column_or_1d(given), dtype=np.float64)
+    if len(found) != num_rows:
+        raise ValueError(
+            f"sample_weight has {len(found)} weights but X has {num_rows} rows; pass one for each "
+            "row, whatever number for unlabelled ones"
+        )
+    found[~labels.is_known] = 0
+    is_bad = ~(np.isfinite(found) & (found >= 0))
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise ValueError(
+            f"weights of sample_weight must be finite and not negative, but that of row {row} is "
+            f"{found[row]}; pass 0 to leave its label out"
+        )
+    if labels.is_known.any() and not found.any():
+        raise ValueError(
+            "weights of sample_weight are zero for all labels; weigh one of each class"
+        )
+    return found
+
+
 def _as_array(y: Any) -> NDArray[Any]:  # noqa: ANN401
     if isinstance(y, np.ma.MaskedArray):
         y = y.tolist()  # masked entries become None
