@@ -49,12 +49,21 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        help='For more rows than memory holds: "local", a pool of processes. Default: in memory.',
+        help='For more rows than memory holds: "local" (a pool of processes) or "ray" (a cluster). '
+        "Default: in memory.",
     ),
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Engine: number of processes. Default: one a core."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help='Engine ray: address of the cluster, or "auto". Default: start Ray on this machine.',
+    ),
 ]
 IdOption = Annotated[
     str | None,
@@ -151,6 +160,7 @@ def fit(
     device: DeviceOption = "cpu",
     engine: EngineOption = None,
     workers: WorkersOption = None,
+    address: AddressOption = None,
 ) -> None:
     """Fit a semi-supervised classifier to a table with some labels, and learn its graph.
 
@@ -174,17 +184,15 @@ def fit(
     edges/ --engine local --out items-model
 
     The same closed form on folders of Parquet files, shard by shard, by processes
-    of this machine; folders may be on S3, and edges name ids. The model has
-    predictions of all rows, as Parquet, and "jlgcn predict" reads it. A command
-    that was interrupted goes on when it is run again.
+    of this machine or by a Ray cluster (--engine ray); folders may be on S3, and
+    edges name ids. The model has predictions of all rows, as Parquet, and "jlgcn
+    predict" reads it. A command that was interrupted goes on when it is run again.
     """
     if engine is not None:
         with plain_errors():
             if solver != "closed_form" or device != "cpu":
                 raise ValueError('an engine runs solver="closed_form" on CPUs; leave out --engine')
-            if engine != "local":
-                raise ValueError(f"engine must be local, but it is {engine!r}")
-            _fit_shards(table, label, out, id_column, edges, drop, scaler, workers)
+            _fit_shards(table, label, out, id_column, edges, drop, scaler, engine, workers, address)
         return
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.document import TableNames
@@ -226,7 +234,9 @@ def _fit_shards(
     edges: str | None,
     drop: list[str] | None,
     scaler: str,
+    engine: str,
     workers: int | None,
+    address: str | None,
 ) -> None:
     """Fit by an engine, and say what was learned."""
     from jlgcn.engine import ShardedModel
@@ -239,7 +249,9 @@ def _fit_shards(
         id_column=id_column,
         drop=drop or (),
         scaler=scaler,  # type: ignore[arg-type]
+        engine=engine,  # type: ignore[arg-type]
         num_workers=workers,
+        address=address,
     )
     found = model.document
     typer.echo(
@@ -284,7 +296,9 @@ def predict(
             "print to the terminal."
         ),
     ] = None,
+    engine: EngineOption = None,
     workers: WorkersOption = None,
+    address: AddressOption = None,
 ) -> None:
     """Predict the class of every row, with its probability.
 
@@ -299,7 +313,7 @@ def predict(
     Cells that a spreadsheet would run as a formula are prefixed with a single
     quote.
 
-    A model by an engine: jlgcn predict s3://model new/ --out scores/
+    A model by an engine: jlgcn predict s3://model new/ --out scores/ --engine ray
 
     New rows are attached batch by batch, by a search in the kept index; the folder
     gets Parquet files with id, class and probability.
@@ -315,9 +329,17 @@ def predict(
                 )
             from jlgcn.engine import ShardedModel
 
-            count = ShardedModel.load(model).predict(table, out, num_workers=workers)
+            count = ShardedModel.load(model).predict(
+                table,
+                out,
+                engine=engine or "local",  # type: ignore[arg-type]
+                num_workers=workers,
+                address=address,
+            )
             typer.echo(f"{count:,} rows written to {out}")
             return
+        if engine is not None:
+            raise ValueError(f"{model} was fitted in memory; leave out --engine")
         fitted, rows = load_model(Path(model))
         if table is None:
             ids, probability = rows.ids, fitted.label_distributions_

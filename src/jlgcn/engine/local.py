@@ -7,9 +7,6 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Self
-
-import torch
 
 from jlgcn._memory import available_bytes
 from jlgcn.engine.tasks import Task, run_task
@@ -30,12 +27,6 @@ class LocalExecutor:
         self.num_workers = num_workers or cores or 1
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
         """Run tasks, as :class:`jlgcn.engine.tasks.Executor` says."""
         free = available_bytes()
@@ -51,9 +42,7 @@ class LocalExecutor:
             return
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-            self._pool = ProcessPoolExecutor(
-                self.num_workers, mp_context=context, initializer=_use_one_thread
-            )
+            self._pool = ProcessPoolExecutor(self.num_workers, mp_context=context)
         limit = max(1, min(self.num_workers, free // num_bytes))
         running: set[Future[None]] = set()
         try:
@@ -78,12 +67,3 @@ class LocalExecutor:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-
-
-def _use_one_thread() -> None:
-    torch.set_num_threads(1)
-    try:
-        import faiss
-    except ModuleNotFoundError:
-        return
-    faiss.omp_set_num_threads(1)

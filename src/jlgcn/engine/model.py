@@ -9,8 +9,8 @@ from typing import Any
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.engine.document import read_document
+from jlgcn.engine.executors import EngineName, open_executor
 from jlgcn.engine.fit import fit_shards
-from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.predict import BATCH_ROWS, attach_rows
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import open_table
@@ -60,7 +60,9 @@ class ShardedModel:
         scaler: Kind = "auto",
         options: ClosedFormOptions | None = None,
         shard_rows: int | None = None,
+        engine: EngineName = "local",
         num_workers: int | None = None,
+        address: str | None = None,
     ) -> ShardedModel:
         """Fit the closed form to Parquet files.
 
@@ -73,8 +75,12 @@ class ShardedModel:
                 Every column that no other argument names is a feature: numbers, or lists of them
                 (embeddings).
             label: column of classes; null, "" or -1 in unlabelled rows.
-            out: folder of the model, on disk or in an object store.
-            num_workers: processes that run the stages; None for one for each core.
+            out: folder of the model, on disk or in an object store; a disk must be shared by all
+                machines.
+            engine ({"local", "ray"}, default "local"): what runs the stages, a pool of processes or
+                a Ray cluster.
+            num_workers: processes of "local", or cores of a Ray that is started here; None for all.
+            address: address of a running Ray cluster; None starts Ray on this machine.
             edges: Parquet files of known edges: two columns of ids, and optionally "weight".
             id_column: column of unique ids; None for row numbers.
             drop: columns that are not features.
@@ -87,7 +93,7 @@ class ShardedModel:
         bytes and, where hyperparameters are selected, several times the last two. A task of the
         diffusion takes at most 4 GiB, and a few bytes for each row; others take a shard.
         """
-        with LocalExecutor(num_workers) as executor:
+        with open_executor(engine, num_workers, address) as executor:
             document = fit_shards(
                 items,
                 label=label,
@@ -118,7 +124,9 @@ class ShardedModel:
         out: str,
         *,
         shard_rows: int | None = None,
+        engine: EngineName = "local",
         num_workers: int | None = None,
+        address: str | None = None,
     ) -> int:
         """Predict new rows (inductive), batch by batch; return their number.
 
@@ -130,7 +138,9 @@ class ShardedModel:
             out: folder for Parquet files with id, class and probability of every row. Those that
                 are there already, of the same input and model, are not made again.
             shard_rows: rows of an output file; None for 131,072, or fewer if they are wide.
-            num_workers: as of :meth:`fit`.
+            engine: as of :meth:`fit`, like the arguments after it.
+            num_workers: see there.
+            address: see there.
         """
         found = self.document
         table = open_table(
@@ -146,7 +156,7 @@ class ShardedModel:
         ]
         width = 4 * len(found["columns"])
         num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
-        with LocalExecutor(num_workers) as executor:
+        with open_executor(engine, num_workers, address) as executor:
             runner = Engine(Store(out, f"{self.uri}/parts"), executor)
             runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
         return table.bounds[-1]

@@ -6,12 +6,16 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from jlgcn._optional import require
+from jlgcn._threads import threads_for
 from jlgcn.closed_form.sharded import Done
 from jlgcn.closed_form.shards import Stage
 from jlgcn.engine.store import Store, open_store
@@ -46,9 +50,26 @@ class Task:
 
 
 def run_task(uris: tuple[str, ...], stage: Stage, arguments: Mapping[str, Any], name: str) -> None:
-    """Run a stage where it is called, and write its file."""
+    """Run a stage where it is called, and write its file: the same bits by every engine.
+
+    On one thread, since sums depend on the number of threads; without gradients, which a process
+    of its own would record, and for which a diffusion takes one step more.
+    """
     store = open_store(*uris)
-    store.put(name, stage(store, **arguments))
+    with torch.no_grad(), _one_thread():
+        store.put(name, stage(store, **arguments))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    faiss = require("faiss", "scale", "an engine")
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        with threads_for(0):
+            yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 class Executor(Protocol):

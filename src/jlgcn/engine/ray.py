@@ -1,0 +1,80 @@
+"""The Ray engine: stages as tasks of a cluster, files where all of its machines reach them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from jlgcn._optional import require
+from jlgcn.engine.tasks import Task, run_task
+
+#: How often a task is tried again: after an error of input or output, the death of its worker or
+#: machine, and for want of memory.
+MAX_RETRIES = 3
+
+# Tasks that wait for every core, so that the driver never lists them all.
+_TASKS_PER_CORE = 4
+
+
+class RayExecutor:
+    """Runs tasks on a Ray cluster, each with the memory that it asks for.
+
+    Data stay in files: only names and sums pass through Ray. A task whose machine dies runs again
+    elsewhere; one that fails :data:`MAX_RETRIES` times more ends the fit, which goes on from there
+    when it is run again.
+
+    Args:
+        address: address of the cluster, ``host:port`` or "auto"; None starts Ray on this machine,
+            unless it runs already.
+        num_workers: cores that a Ray started here may use; None for all.
+    """
+
+    def __init__(self, address: str | None = None, num_workers: int | None = None) -> None:
+        # Ray retries for want of memory without end, unless it is told before it is imported.
+        os.environ.setdefault("RAY_task_oom_retries", str(MAX_RETRIES))
+        self._ray = require("ray", "ray", "the Ray engine")
+        self._is_ours = not self._ray.is_initialized()
+        if self._is_ours:
+            mine = {} if address else {"num_cpus": num_workers, "include_dashboard": False}
+            self._ray.init(address=address or "local", log_to_driver=False, **mine)
+        self._run = self._ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[OSError])(run_task)
+
+    def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
+        """Run tasks, as :class:`jlgcn.engine.tasks.Executor` says."""
+        ray, stage = self._ray, tasks[0].stage.__name__
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        largest = max((node.get("memory", 0) for node in nodes), default=0)
+        if num_bytes > largest:
+            raise ValueError(
+                f"{stage} needs {num_bytes / 2**30:,.1f} GiB a task but the largest machine of the "
+                f"cluster has {largest / 2**30:,.1f} GiB; take smaller shards, fewer components, "
+                "or larger machines"
+            )
+        limit = _TASKS_PER_CORE * max(1, int(sum(node.get("CPU", 0) for node in nodes)))
+        run = self._run.options(memory=num_bytes, name=stage)
+        running: list[Any] = []
+        try:
+            for task in tasks:
+                if len(running) >= limit:
+                    finished, running = ray.wait(running)
+                    ray.get(finished)
+                running.append(run.remote(uris, task.stage, task.arguments, task.name))
+            ray.get(running)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except (
+            ray.exceptions.OutOfMemoryError,
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.NodeDiedError,
+        ) as error:
+            raise OSError(
+                f"{stage} failed {MAX_RETRIES + 1} times ({type(error).__name__}); if memory ran "
+                "out, take smaller shards or larger machines, and run the command again, which "
+                "goes on from here"
+            ) from None
+
+    def close(self) -> None:
+        """Leave the cluster, or end the Ray that was started here."""
+        if self._is_ours:
+            self._ray.shutdown()
