@@ -133,6 +133,21 @@ class ClosedFormModel:
         """Return the features of some nodes as the metric of a layer sees them."""
         return self.candidates.features_of(nodes)
 
+    def coordinates(self, x: Features) -> Tensor:  # (M, n_components + num_classes)
+        r"""Return coordinates whose Euclidean distance is the learned one.
+
+        .. math:: z = [\,P^\top f / \sqrt u, \; R^\top f\,]
+
+        P are the principal directions and R is the last metric, so distances are those of
+        :meth:`explain_edge` if all directions are kept (in_channels ≤ n_components), else
+        approximately.
+
+        Args:
+            x: scaled features of any rows, (M, in_channels).
+        """
+        euclidean = (x @ self.projection) / self.candidates.unit**0.5
+        return torch.cat([euclidean, x @ self.layers[-1].metric], -1)
+
     def embedding(self) -> Tensor:  # (N, n_components)
         """Return the diffused features, of unit norm."""
         return unit_rows(self.diffused)

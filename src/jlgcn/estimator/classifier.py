@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from jlgcn._saved import damaged, read_model, write_model
@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 @dataclass(kw_only=True, repr=False, eq=False)
 class JLGCNClassifier(
     ClassifierMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
     ClosedFormOptions,
     NetworkOptions,
@@ -227,6 +228,23 @@ class JLGCNClassifier(
             logger.info("%s", self.evidence_)
         return self
 
+    def fit_predict(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        graph: Any = None,  # noqa: ANN401
+        *,
+        sample_weight: ArrayLike | None = None,
+        validation: ArrayLike | None = None,
+    ) -> NDArray[Any]:
+        """Fit, and return the predicted class of every row (transductive): `transduction_`.
+
+        Arguments as in :meth:`fit`.
+        """
+        self.fit(X, y, graph, sample_weight=sample_weight, validation=validation)
+        predicted: NDArray[Any] = self.transduction_
+        return predicted
+
     def _describe(self) -> None:
         """Set the public attributes that follow from the fitted model."""
         self.best_params_ = self._fitted.best_params
@@ -272,6 +290,42 @@ class JLGCNClassifier(
         probability = self.predict_proba(X, graph)
         predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
         return predicted
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:  # noqa: N803
+        """Return coordinates of rows under the learned metric, for UMAP, HDBSCAN or FAISS.
+
+        Euclidean distances of the coordinates are the learned ones: of the closed form, principal
+        components and a direction for each class, see
+        :meth:`jlgcn.closed_form.ClosedFormModel.coordinates`; of the network, the directions of its
+        first metric. New rows and rows of `fit` alike; the graph is not used.
+
+        Args:
+            X: features, (n_rows, n_features).
+
+        Returns:
+            A dense array, (n_rows, n_coordinates); ``set_output(transform="pandas")`` makes it a
+            data frame.
+        """
+        check_is_fitted(self, "model_")
+        x = scaled_like_fit(self, X, self.scaler_, self._fitted.x)
+        found: NDArray[np.floating] = self._fitted.coordinates(x).cpu().numpy()
+        return found
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
+        """Return names of the coordinates of :meth:`transform`.
+
+        "component0", … for principal components, and "metric" with the class, or the number, for
+        directions of the metric.
+
+        Args:
+            input_features: ignored.
+        """
+        check_is_fitted(self, "model_")
+        first = self._fitted.features_of(torch.zeros_like(self._fitted.train[:1]), 0)
+        count = self._fitted.coordinates(first).shape[1]
+        directions = list(self.classes_) if self.solver == "closed_form" else range(count)
+        components = [f"component{k}" for k in range(count - len(directions))]
+        return np.array([*components, *(f"metric_{name}" for name in directions)], dtype=object)
 
     def score(
         self,

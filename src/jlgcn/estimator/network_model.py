@@ -200,6 +200,11 @@ class NetworkModel:
         metric, euclidean = self._metric(layer)
         return mean_contributions(self._seen(layer), metric, euclidean or 0.0)
 
+    def coordinates(self, x: Features) -> Tensor:  # (M, rank)
+        """Return coordinates under the metric of the first layer: Rᵀx of scaled features."""
+        seen = as_float64(x, 1 / self.unit)
+        return seen @ self._metric(0)[0].double()
+
     def embedding(self) -> Tensor:  # (N, channels)
         """Return the features before the last layer; of a single layer, the class scores."""
         return self.hidden[-1] if self.hidden else self.logits
