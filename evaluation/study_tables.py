@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +36,10 @@ def study_tables(folder: Path = RESULTS) -> dict[str, str]:
     }
     for task in AUDIT_MEASURES:
         makers[f"graph_audit/{task}"] = ("graph_audit", partial(audit_table, task=task))
+    makers["graph_audit/read"] = ("graph_audit_read", read_counts)
+    for table, name in itertools.product(("suspicious", "missing"), ("packages", "wordnet")):
+        key = f"graph_audit/read/{name}/{table}"
+        makers[key] = ("graph_audit_read", partial(read_table, table=table, name=name))
     found = {}
     for name, (file, make) in makers.items():
         path = folder / f"{file}.jsonl"
@@ -104,6 +109,30 @@ def attack_table(lines: list[dict[str, Any]]) -> str:
         means = (f"{100 * np.mean([line[name] for line in own]):.1f}" for name in methods)
         rows.append([f"{100 * share:g} %", surrogate, *means, str(len(own))])
     return markdown([["edges changed", "attack on", *methods, "seeds"], *rows])
+
+
+def read_counts(lines: list[dict[str, Any]]) -> str:
+    """Return of how many pairs that a person read the claim holds, by data set and table."""
+    rows = []
+    for name, table in dict.fromkeys((line["data"], line["table"]) for line in lines):
+        own = [line for line in lines if (line["data"], line["table"]) == (name, table)]
+        counts = [sum(line[field] for line in own) for field in ("holds", "is_error")]
+        rows.append([name, table, *(f"{count} of {len(own)}" for count in counts)])
+    return markdown([["data", "pairs", "claim holds", "an error of the graph"], *sorted(rows)])
+
+
+def read_table(lines: list[dict[str, Any]], table: str, name: str) -> str:
+    """Return every second pair that a person read, with its explanation."""
+    own = [line for line in lines if (line["data"], line["table"]) == (name, table)]
+    rows = []
+    for line in own[::2]:
+        reasons = [f"{word} {value:+.1f}" for word, value in line["words"]]
+        neighbors = ", ".join(line["neighbors"][:2])
+        number = line["num_neighbors"]
+        reasons.append(f"{number} common: {neighbors}" if number else "no common neighbour")
+        pair = f"{line['source']}, {line['target']}"
+        rows.append([str(line["rank"]), pair, "; ".join(reasons), line["note"]])
+    return markdown([["rank", "pair", "explanation", "read"], *rows])
 
 
 def _gain(values: np.ndarray) -> str:
