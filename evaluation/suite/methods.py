@@ -12,11 +12,10 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC
@@ -36,7 +35,6 @@ from jlgcn.estimator.rivals import (
     pagerank_given,
     prediction_of,
     spread,
-    stratified_folds,
     tuned_logistic,
     unit_scale,
 )
@@ -102,26 +100,28 @@ def closed_form(
 def support_vectors(problem: SuiteProblem, shown: NDArray[np.int64]) -> Prediction:
     """An SVC with an RBF kernel."""
     known = np.flatnonzero(shown >= 0)
-    y, splits = shown[known], stratified_folds(shown[known])
-    labelled = problem.dense[known]
+    y, splits = problem.selection(shown)
+    place = np.zeros(len(shown), dtype=np.int64)  # of labelled rows among the kernel's columns
+    place[known] = np.arange(len(known))
     squares = (problem.dense**2).sum(1)
-    distance = squares[:, None] + squares[known] - 2 * problem.dense @ labelled.T
+    distance = squares[:, None] + squares[known] - 2 * problem.dense @ problem.dense[known].T
     best: tuple[float, Any, dict[str, Any]] | None = None
     for gamma in _GAMMAS:
         kernel = np.exp(-gamma * distance)
         for penalty in _COSTS:
             model = SVC(C=penalty, kernel="precomputed", break_ties=True)
             right = sum(
-                model.fit(kernel[np.ix_(known[train], train)], y[train]).score(
-                    kernel[np.ix_(known[test], train)], y[test]
+                model.fit(kernel[np.ix_(fitted, place[fitted])], y[fitted]).score(
+                    kernel[np.ix_(scored, place[fitted])], y[scored]
                 )
-                for train, test in splits
+                for fitted, scored in splits
             )
             if best is None or right > best[0]:
                 best = right, kernel, {"C": penalty, "gamma": gamma}
     assert best is not None
     _, kernel, chosen = best
-    model = SVC(C=chosen["C"], kernel="precomputed", break_ties=True).fit(kernel[known], y)
+    model = SVC(C=chosen["C"], kernel="precomputed", break_ties=True)
+    model.fit(kernel[known], shown[known])
     return prediction_of(model, kernel, problem, chosen)
 
 
@@ -137,7 +137,7 @@ def discriminant_analysis(problem: SuiteProblem, shown: NDArray[np.int64]) -> Pr
 def nearest_labels(problem: SuiteProblem, shown: NDArray[np.int64]) -> Prediction:
     """The k nearest labels."""
     smallest = int(np.bincount(shown[shown >= 0]).sum())
-    grid = {"n_neighbors": [k for k in (1, 3, 5, 10) if k <= max(1, smallest // 2)]}
+    grid = [{"n_neighbors": k} for k in (1, 3, 5, 10) if k <= max(1, smallest // 2)]
     return _searched(KNeighborsClassifier(weights="distance"), grid, problem, shown)
 
 
@@ -209,7 +209,7 @@ def correct_and_smooth(problem: SuiteProblem, shown: NDArray[np.int64]) -> Predi
     known = np.flatnonzero(shown >= 0)
     target = np.eye(problem.num_classes)
     penalty = logistic_regression(problem, shown).chosen["C"]
-    splits = stratified_folds(shown[known])
+    y, splits = problem.selection(shown)
 
     def smoothed(rows: NDArray[np.int64], restart: float) -> NDArray[np.float64]:
         x = in_span(problem.x, rows)
@@ -225,9 +225,9 @@ def correct_and_smooth(problem: SuiteProblem, shown: NDArray[np.int64]) -> Predi
         return spread(problem.given_graph, corrected, restart)
 
     right = dict.fromkeys(_RESTARTS, 0.0)
-    for restart, (train, test) in itertools.product(_RESTARTS, splits):
-        found = smoothed(known[train], restart)[known[test]]
-        right[restart] += float((found.argmax(1) == shown[known[test]]).sum())
+    for restart, (fitted, scored) in itertools.product(_RESTARTS, splits):
+        found = smoothed(fitted, restart)[scored]
+        right[restart] += float((found.argmax(1) == y[scored]).sum())
     restart = max(right, key=right.__getitem__)
     found = np.maximum(smoothed(known, restart), 0)
     return Prediction(found, as_distributions(found), {"restart": restart, "C": penalty})
@@ -262,20 +262,28 @@ GRAPH_ALONE: dict[str, Method] = {
 
 def _searched(
     model: BaseEstimator,
-    grid: dict[str, list[Any]],
+    grid: list[dict[str, Any]],
     problem: SuiteProblem,
     shown: NDArray[np.int64],
 ) -> Prediction:
     known = np.flatnonzero(shown >= 0)
-    splits = stratified_folds(shown[known])
+    y, splits = problem.selection(shown)
     x = problem.dense
-    if splits:
-        model = GridSearchCV(model, grid, cv=splits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(x[known], shown[known])
-    chosen = model.best_params_ if splits else {}
-    return prediction_of(model, x, problem, chosen)
+    best: tuple[float, dict[str, Any]] = (-1.0, {})
+    for chosen in grid if splits else []:
+        right = np.mean(
+            [
+                clone(model)
+                .set_params(**chosen)
+                .fit(x[fitted], y[fitted])
+                .score(x[scored], y[scored])
+                for fitted, scored in splits
+            ]
+        )
+        if right > best[0]:
+            best = float(right), chosen
+    model = clone(model).set_params(**best[1]).fit(x[known], shown[known])
+    return prediction_of(model, x, problem, best[1])
 
 
 def _knn_data(problem: SuiteProblem, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -22,6 +22,7 @@ from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.ops.svd import principal_directions
 
 Matrix: TypeAlias = Any  # an array or a sparse matrix
+Fold: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _MAX_FOLDS = 5
 _PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)  # C, for rows of mean squared norm 1
@@ -95,6 +96,12 @@ class Problem:
         found: NDArray[Any] = self.x.toarray() if scipy.sparse.issparse(self.x) else self.x
         return found
 
+    def selection(self, shown: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Fold]]:
+        """Return classes, (N,), and the rows to fit and to score settings on: stratified folds."""
+        known = np.flatnonzero(shown >= 0)
+        folds = stratified_folds(shown[known])
+        return shown, [(known[fitted], known[scored]) for fitted, scored in folds]
+
     def knn_graph(self, num_neighbors: int) -> SparseGraph:
         """Return the symmetrised kNN graph, unweighted, normalised."""
         if num_neighbors not in self._graphs:
@@ -140,28 +147,28 @@ def logistic_regression(problem: Problem, shown: NDArray[np.int64]) -> Predictio
 
 def label_spreading(problem: Problem, shown: NDArray[np.int64]) -> Prediction:
     """Label spreading on a kNN graph, with class-mass normalisation where that is better."""
-    known = np.flatnonzero(shown >= 0)
-    splits = stratified_folds(shown[known])
+    y, splits = problem.selection(shown)
     best: tuple[float, Any] = (-1.0, (10, 0.2, True))
     target = np.eye(problem.num_classes)
     for number, restart in itertools.product(_SPREADING_NEIGHBORS, _SPREADING_RESTARTS):
         if not splits:
             break
         columns = np.zeros((len(shown), len(splits), problem.num_classes))
-        for fold, (train, _) in enumerate(splits):
-            columns[known[train], fold] = target[shown[known[train]]]
+        for fold, (fitted, _) in enumerate(splits):
+            columns[fitted, fold] = target[y[fitted]]
         wide = spread(problem.knn_graph(number), columns.reshape(len(shown), -1), restart)
         wide = wide.reshape(columns.shape)
         for normalises in (True, False):
             right = 0.0
-            for fold, (train, test) in enumerate(splits):
+            for fold, (fitted, scored) in enumerate(splits):
                 found = wide[:, fold]
                 if normalises:
-                    found = _class_mass(found, shown[known[train]])
-                right += float((found[known[test]].argmax(1) == shown[known[test]]).sum())
+                    found = _class_mass(found, y[fitted])
+                right += float((found[scored].argmax(1) == y[scored]).sum())
             if right > best[0]:
                 best = right, (number, restart, normalises)
     number, restart, normalises = best[1]
+    known = np.flatnonzero(shown >= 0)
     columns = np.zeros((len(shown), problem.num_classes))
     columns[known] = target[shown[known]]
     found = spread(problem.knn_graph(number), columns, restart)
@@ -219,20 +226,19 @@ def tuned_logistic(
     problem: Problem,
     shown: NDArray[np.int64],
 ) -> Prediction:
-    """Select features and penalty by cross-validated log-loss, and fit to all labels."""
+    """Select features and penalty by held-out log-loss, and fit to all labels that are shown."""
     known = np.flatnonzero(shown >= 0)
-    y = shown[known]
-    splits = stratified_folds(y)
+    y, splits = problem.selection(shown)
     best: tuple[float, dict[str, Any], float, Any] | None = None
     for setting in grid:
         x = in_span(features(**setting), known)
         for penalty in _PENALTIES:
             loss = 0.0
-            for train, test in splits:
+            for fitted, scored in splits:
                 model = LogisticRegression(C=penalty, max_iter=300, tol=1e-3)
-                probability = model.fit(x[known[train]], y[train]).predict_proba(x[known[test]])
-                place = np.searchsorted(model.classes_, y[test])
-                own = probability[np.arange(len(test)), place]
+                probability = model.fit(x[fitted], y[fitted]).predict_proba(x[scored])
+                place = np.searchsorted(model.classes_, y[scored])
+                own = probability[np.arange(len(scored)), place]
                 loss -= float(np.log(np.maximum(own, _SMALLEST)).sum())
             if best is None or loss < best[0]:
                 best = loss, setting, penalty, x
@@ -240,7 +246,7 @@ def tuned_logistic(
                 best = loss, setting, 10.0, x
     assert best is not None
     _, setting, penalty, x = best
-    model = LogisticRegression(C=penalty, max_iter=1000).fit(x[known], y)
+    model = LogisticRegression(C=penalty, max_iter=1000).fit(x[known], shown[known])
     return prediction_of(model, x, problem, {**setting, "C": penalty})
 
 
@@ -261,7 +267,7 @@ def prediction_of(
     return Prediction(scores, scores if has_probability else None, plain)
 
 
-def stratified_folds(y: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def stratified_folds(y: NDArray[np.int64]) -> list[Fold]:
     """Return stratified folds whose training part has every class; none if one has one label."""
     smallest = int(np.bincount(y)[np.unique(y)].min())
     if smallest < 2:
