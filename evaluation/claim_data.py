@@ -17,18 +17,18 @@ from jlgcn.paper.corrupt import corrupt
 from jlgcn.paper.node_data import NodeData
 
 #: Graphs whose classes are split by the seed, and where they are.
-_UNSPLIT = {
+UNSPLIT = {
     "debian_packages": "graphs/debian_packages.npz",
     "blogcatalog": "graphs/blogcatalog.npz",
     "flickr": "graphs/flickr.npz",
     "amazon_photo": "graphs/amazon_photo.npz",
 }
 #: Graphs that come with ten splits; the seed says which.
-_TEN_SPLITS = {
+TEN_SPLITS = {
     "actor": "heterophilous/actor.npz",
     "squirrel_filtered": "heterophilous/squirrel_filtered.npz",
 }
-_ATTACKED = {"cora_metattack": "attacks/cora_metattack.npz"}
+ATTACKED = {"cora_metattack": "attacks/cora_metattack.npz"}
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ SETTINGS: dict[str, Setting] = {
     "labels50": Setting(("cora",), labels_missing=0.5),
     "labels25": Setting(("cora",), labels_missing=0.75),
     "labels10": Setting(("cora",), labels_missing=0.9),
-    "attack00": Setting(tuple(_ATTACKED), attack=0.0),
-    "attack10": Setting(tuple(_ATTACKED), attack=0.1),
-    "attack25": Setting(tuple(_ATTACKED), attack=0.25),
+    "attack00": Setting(tuple(ATTACKED), attack=0.0),
+    "attack10": Setting(tuple(ATTACKED), attack=0.1),
+    "attack25": Setting(tuple(ATTACKED), attack=0.25),
     "tables": Setting(get_args(Table)),
-    "others": Setting((*(name for name in _UNSPLIT if name != "debian_packages"), *_TEN_SPLITS)),
+    "others": Setting((*(name for name in UNSPLIT if name != "debian_packages"), *TEN_SPLITS)),
 }
 
 
 def has_public_split(dataset: str) -> bool:
     """Return whether all seeds have the same test nodes."""
-    return dataset in _CITATIONS or dataset in _ATTACKED
+    return dataset in _CITATIONS or dataset in ATTACKED
 
 
 def draws_by_seed(setting: str, dataset: str) -> bool:
@@ -144,7 +144,7 @@ def _without(data: NodeData, setting: Setting, seed: int) -> NodeData:
 
 
 def _load_to_develop(setting: Setting, dataset: str, seed: int, root: Path | None) -> NodeData:
-    if dataset in _TEN_SPLITS:
+    if dataset in TEN_SPLITS:
         raise ValueError(
             f"{dataset} comes with ten splits, all of which claims are tested on: nine of ten "
             "nodes are a test node of one of them, and no split is left to develop on; develop on "
@@ -154,18 +154,18 @@ def _load_to_develop(setting: Setting, dataset: str, seed: int, root: Path | Non
     if not has_public_split(dataset):
         return data
     hidden, _ = seal(data)  # a split is drawn among nodes whose class is known
-    num_val = _NUM_VAL_ATTACKED if dataset in _ATTACKED else 500
+    num_val = _NUM_VAL_ATTACKED if dataset in ATTACKED else 500
     return random_split(hidden, num_val=num_val, seed=seed + _FRESH)
 
 
 def _load(setting: Setting, dataset: str, seed: int, root: Path | None) -> NodeData:
     folder = data_root(root)
-    if dataset in _UNSPLIT:
-        return random_split(load_npz(folder / _UNSPLIT[dataset]), seed=seed)
-    if dataset in _TEN_SPLITS:
-        return load_npz(folder / _TEN_SPLITS[dataset], split=seed % 10)
-    if dataset in _ATTACKED:
-        return load_npz(folder / _ATTACKED[dataset], edges=f"edge_index_{setting.attack:.2f}")
+    if dataset in UNSPLIT:
+        return random_split(load_npz(folder / UNSPLIT[dataset]), seed=seed)
+    if dataset in TEN_SPLITS:
+        return load_npz(folder / TEN_SPLITS[dataset], split=seed % 10)
+    if dataset in ATTACKED:
+        return load_npz(folder / ATTACKED[dataset], edges=f"edge_index_{setting.attack:.2f}")
     if dataset in _CITATIONS:
         return load_planetoid(cast(Planetoid, dataset), root)
     return load_table(cast(Table, dataset), seed=seed)

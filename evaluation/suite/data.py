@@ -141,6 +141,13 @@ def _texts(root: Path, name: str) -> Data:
     return Data(name, "embeddings", x, y)
 
 
+def newsgroups(root: Path) -> Data:
+    """Return the embeddings of all newsgroup texts."""
+    with np.load(root / "text/newsgroups.npz") as file:
+        x, y = file["x"].astype(np.float32), file["y"].astype(np.int64)
+    return Data("newsgroups", "embeddings", x, y)
+
+
 def _newsgroups_words(root: Path) -> Data:
     """Return counts of the 5,000 most frequent words in the same texts."""
     from sklearn.feature_extraction.text import CountVectorizer

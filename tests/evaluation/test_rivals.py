@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evaluation.rivals import APPNP, GCNII, MLP
+from evaluation.rivals import APPNP, GCNII, MLP, SAGE
 from jlgcn import SparseGraph
 from jlgcn.ops import SparseFeatures
 from tests.paper.test_baselines import EDGES, same, some_graph
@@ -29,6 +29,13 @@ def test_appnp_drops_entries_of_the_average_in_training() -> None:
     # A row of the average has two entries of a half, each doubled or dropped.
     seen = {round(float(model(torch.ones(2, 1), graph)[0] / start), 3) for _ in range(50)}
     assert seen == {0.0, 1.0, 2.0}
+
+
+def test_sage_is_layers_of_pytorch_geometric() -> None:
+    model = SAGE(5, 3, hidden_channels=6, dropout=0.0)
+    x, graph = torch.randn(4, 5), some_graph()
+    hidden = torch.relu(model.first(x, graph.edge_index.flip(0)))
+    same(model, model(x, graph), model.second(hidden, graph.edge_index.flip(0)))
 
 
 def test_gcnii_is_layers_of_pytorch_geometric() -> None:

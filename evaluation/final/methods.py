@@ -1,0 +1,140 @@
+"""Solvers as frozen, their controls, and rivals, with one way to call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.final.networks import NETWORKS, Network, train_network
+from evaluation.final.rows import Row, Split
+from evaluation.suite.methods import METHODS, WITH_GRAPH, SuiteProblem, closed_form
+from jlgcn import JLGCNClassifier
+from jlgcn.estimator.rivals import Fold
+
+#: Rivals of larger data sets, where the others take hours or more memory than there is.
+_MAX_ROWS = 20_000
+_OF_LARGE = (
+    *("logistic regression", "PageRank features"),
+    *("PageRank, given graph", "SGC", "SIGN", "neighbour means", "GCN", "SAGE", "APPNP"),
+)
+#: Exact graphs of more rows take too long.
+_MAX_EXACT = 5_000
+#: Seeds of methods that depend on random numbers: three where a fit takes minutes.
+_SEEDS, _SEEDS_OF_SLOW = 5, 3
+_SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN")
+
+
+class Found(NamedTuple):
+    """What a method says of all rows.
+
+    Attributes:
+        classes: predicted classes, (N,).
+        chosen: settings that were selected, and what else is worth recording.
+    """
+
+    classes: NDArray[np.int64]
+    chosen: dict[str, Any]
+
+
+Method = Callable[["FinalProblem", int], Found]
+
+
+class FinalProblem(SuiteProblem):
+    """A split, and what rivals share of it; validation labels select, where there are some."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split.data)
+        self.split = split
+
+    def selection(self, shown: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Fold]]:
+        """Return classes, and the folds; with validation, training and validation rows alone."""
+        if not len(self.split.val):
+            return super().selection(shown)
+        return self.data.y, [(self.split.train, self.split.val)]
+
+
+def methods(row: Row, split: Split) -> dict[str, Method]:
+    """Return the methods that are run on a split, ours first."""
+    has_graph, has_validation = split.data.edges is not None, len(split.val) > 0
+    found: dict[str, Method] = {"closed form": _estimator}
+    if has_validation:
+        found["closed form, validation"] = _validated
+    found["fixed kNN graph"] = partial(_control, n_layers=1)
+    found["random metric"] = partial(_control, control="random metric")
+    found["shuffled graph"] = partial(_control, control="shuffled graph")
+    if has_graph:
+        found["given graph alone"] = partial(
+            _control, n_layers=1, n_neighbors=20, learned_degree=0.0
+        )
+        found["learned graph alone"] = partial(_control, learned_alone=True)
+    rivals = METHODS if not has_graph else METHODS | WITH_GRAPH
+    found |= {
+        name: partial(_rival, method=method) for name, method in rivals.items() if name != "jlgcn"
+    }
+    if has_validation:
+        found |= {
+            name: partial(_network, network=network)
+            for name, network in NETWORKS.items()
+            if has_graph or not network.needs_graph
+        }
+    num_rows = len(split.data.y)
+    if num_rows > _MAX_ROWS:
+        ours = [name for name in found if name not in METHODS | WITH_GRAPH | NETWORKS]
+        found = {name: found[name] for name in found if name in (*ours, *_OF_LARGE)}
+    if num_rows > _MAX_EXACT or row.group == "tables":
+        found.pop("JLGCN", None)
+    return found
+
+
+def seeds(name: str, row: Row) -> range:
+    """Return the seeds of a method on each split of a row.
+
+    Where there are several splits, the seed of a random method is the split's: what varies over
+    splits then varies over seeds, too.
+    """
+    is_random = name in NETWORKS or name in ("random metric", "shuffled graph")
+    if not is_random or row.num_splits > 1:
+        return range(1)
+    return range(_SEEDS_OF_SLOW if name in _SLOW else _SEEDS)
+
+
+def _estimator(problem: FinalProblem, seed: int) -> Found:
+    """The estimator with its defaults, by the training labels alone."""
+    return _rival(problem, seed, method=closed_form)
+
+
+def _validated(problem: FinalProblem, seed: int) -> Found:
+    """The same with validation labels, which select and are not learned from."""
+    data, val = problem.data, problem.split.val
+    graph = None if data.edges is None else np.hstack([data.edges, data.edges[::-1]])
+    model = JLGCNClassifier().fit(data.x, data.y, graph, validation=val)
+    return Found(model.classes_.searchsorted(model.transduction_), dict(model.best_params_))
+
+
+def _control(
+    problem: FinalProblem,
+    seed: int,
+    *,
+    learned_alone: bool = False,
+    **parameters: Any,  # noqa: ANN401
+) -> Found:
+    """The estimator without one of its parts, by the labels that its best mode has."""
+    data, val = problem.data, problem.split.val
+    edges = None if learned_alone else data.edges
+    graph = None if edges is None else np.hstack([edges, edges[::-1]])
+    model = JLGCNClassifier(**parameters)
+    model.fit(data.x, data.y, graph, validation=val if len(val) else None)
+    return Found(model.classes_.searchsorted(model.transduction_), dict(model.best_params_))
+
+
+def _rival(problem: FinalProblem, seed: int, *, method: Any) -> Found:  # noqa: ANN401
+    predicted = method(problem, problem.split.shown)
+    return Found(predicted.scores.argmax(1), predicted.chosen)
+
+
+def _network(problem: FinalProblem, seed: int, *, network: Network) -> Found:
+    return Found(*train_network(network, problem, seed))
