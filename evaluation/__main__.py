@@ -1,4 +1,4 @@
-"""The command line of the evidence: python -m evaluation list, show, run, record, report."""
+"""The command line of the evidence: claims, the suite and the final evaluation."""
 
 from __future__ import annotations
 
@@ -128,6 +128,48 @@ def suite(
         typer.echo(f"\n{name}\n{found}")
     if picture is not None:
         typer.echo(f"written: {draw_gains(suite_lines(out), picture)}")
+
+
+@app.command()
+def final(
+    row: Annotated[list[str] | None, typer.Option(help="Row; repeatable. Default: all.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method; repeatable. Default: all.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of NPZ files, each a row of its own. Default: rows of the page."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the lines.")] = Path("results/final"),
+    show: Annotated[bool, typer.Option("--show", help="Print the tables, fit nothing.")] = False,
+) -> None:
+    """Read test labels: run frozen solvers, their controls and rivals on final data.
+
+    Every reading of test labels is recorded before it happens, and none is
+    repeated in the same freeze. What is there is not run again.
+
+    Example: python -m evaluation final --row "cora, no graph" --method GCN
+    """
+    from evaluation.final.rows import rows, rows_of
+    from evaluation.final.run import run
+    from evaluation.final.tables import final_tables
+
+    if show:
+        for name, found in final_tables(out).items():
+            typer.echo(f"\n{name}\n{found}")
+        return
+    try:
+        available = rows() if data is None else rows_of(data)
+        unknown = [name for name in row or () if name not in available]
+        if unknown:
+            raise ValueError(f"there is no row {unknown[0]!r}; rows are {', '.join(available)}")
+        wanted = [available[name] for name in row or available]
+        for line in run(wanted, None, out, method or []):
+            names = ("row", "method", "split", "seed", "accuracy", "cpu_seconds")
+            typer.echo("  ".join(str(line[name]) for name in names))
+    except (OSError, ValueError) as problem:
+        typer.echo(f"Error: {problem}", err=True)
+        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

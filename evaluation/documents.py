@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluation.claim_tables import recorded_tables
+from evaluation.final.tables import final_tables
 from evaluation.study_tables import study_tables
 from evaluation.suite.tables import suite_tables
 from jlgcn.paper.recipe import METRICS
@@ -39,7 +40,7 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
     Raises:
         ValueError: where a mark names what is not recorded.
     """
-    tables = recorded_tables(rows) | study_tables() | suite_tables()
+    tables = recorded_tables(rows) | study_tables() | suite_tables() | final_tables()
     figures = {
         (row["recipe"], row["variant"], row["protocol"]): percent(row["mean"])
         for row in rows

@@ -26,6 +26,10 @@ _MAX_EXACT = 5_000
 #: Seeds of methods that depend on random numbers: three where a fit takes minutes.
 _SEEDS, _SEEDS_OF_SLOW = 5, 3
 _SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN")
+_DETERMINISTIC = (
+    *("closed form", "closed form, validation", "fixed kNN graph"),
+    *("given graph alone", "learned graph alone"),
+)
 
 
 class Found(NamedTuple):
@@ -90,14 +94,21 @@ def methods(row: Row, split: Split) -> dict[str, Method]:
     return found
 
 
+def is_random(name: str) -> bool:
+    """Return whether a method depends on random numbers; peers and networks do."""
+    rivals = METHODS | WITH_GRAPH
+    return name in ("random metric", "shuffled graph") or (
+        name not in rivals and name not in _DETERMINISTIC
+    )
+
+
 def seeds(name: str, row: Row) -> range:
     """Return the seeds of a method on each split of a row.
 
     Where there are several splits, the seed of a random method is the split's: what varies over
     splits then varies over seeds, too.
     """
-    is_random = name in NETWORKS or name in ("random metric", "shuffled graph")
-    if not is_random or row.num_splits > 1:
+    if not is_random(name) or row.num_splits > 1:
         return range(1)
     return range(_SEEDS_OF_SLOW if name in _SLOW else _SEEDS)
 

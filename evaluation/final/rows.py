@@ -150,6 +150,43 @@ def rows() -> dict[str, Row]:
     return {row.name: row for row in found}
 
 
+def rows_of(folder: Path) -> dict[str, Row]:
+    """Return rows for the NPZ files of a folder: data that were not at hand.
+
+    Graphs are read by :func:`evaluation.npz.load_npz`: with indices of a split, it is used; with
+    masks, all of them are; without, ten splits are drawn. Files without edges are tables (`x`, `y`)
+    or texts (`texts`, a list of strings, and `y`), of which 5 and 20 labels a class are shown in
+    ten draws.
+    """
+    found: list[Row] = []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            names = set(file.files)
+            num_masks = len(file["train_masks"]) if "train_masks" in names else 0
+        if num_masks:
+            found.append(Row(path.stem, "whole", str(path), "published", num_masks))
+        elif names & {"edges", "edge_index"}:
+            has_split = "train" in names
+            kind: Kind = "public" if has_split else "fresh"
+            found.append(Row(path.stem, "whole", str(path), kind, 1 if has_split else 10))
+        else:
+            group = "text" if "texts" in names else "tables"
+            found += [
+                Row(
+                    f"{path.stem}, {labels} labels a class",
+                    group,
+                    str(path),
+                    "draws",
+                    10,
+                    labels=labels,
+                )
+                for labels in (5, 20)
+            ]
+    if not found:
+        raise ValueError(f"there is no NPZ file in {folder}; pass a folder with some")
+    return {row.name: row for row in found}
+
+
 def load(row: Row, split: int, root: Path | None = None) -> Split:
     """Return a split of a row, with the classes that are scored sealed."""
     if row.kind == "draws":
@@ -180,8 +217,13 @@ def load(row: Row, split: int, root: Path | None = None) -> Split:
 
 def _draw(row: Row, split: int, root: Path | None) -> Split:
     """Return a draw of labels from all rows of a table or of texts."""
-    folder = data_root(root)
-    data = newsgroups(folder) if row.dataset == "newsgroups" else data_sets(folder)[row.dataset]()
+    folder = Path() if row.dataset.endswith(".npz") else data_root(root)
+    if row.dataset.endswith(".npz"):
+        data = _file_data(row)
+    elif row.dataset == "newsgroups":
+        data = newsgroups(folder)
+    else:
+        data = data_sets(folder)[row.dataset]()
     shown = data.draw(row.labels, FIRST_SEED + split)
     train, scored = np.flatnonzero(shown >= 0), np.flatnonzero((shown < 0) & (data.y >= 0))
     sealed = SealedTest(torch.from_numpy(scored), torch.from_numpy(data.y[scored]))
@@ -190,7 +232,11 @@ def _draw(row: Row, split: int, root: Path | None) -> Split:
 
 
 def _load(row: Row, split: int, root: Path | None) -> NodeData:
-    folder, name = data_root(root), row.dataset
+    name = row.dataset
+    if name.endswith(".npz"):
+        data = load_npz(name, split=split if row.kind == "published" else 0)
+        return data if row.kind != "fresh" else _drawn(data, split)
+    folder = data_root(root)
     if name in ATTACKED:
         return load_npz(folder / ATTACKED[name], edges=f"edge_index_{row.attack:.2f}")
     if name in _TEN:
@@ -201,7 +247,24 @@ def _load(row: Row, split: int, root: Path | None) -> NodeData:
             return data
     else:
         data = load_npz(folder / _GRAPHS[name])
+    return _drawn(data, split)
+
+
+def _drawn(data: NodeData, split: int) -> NodeData:
     return random_split(data, num_val=_NUM_VALIDATION, seed=FIRST_SEED + split)
+
+
+def _file_data(row: Row) -> Data:
+    """Return a table or texts of a file; texts as counts of their 5,000 most frequent words."""
+    with np.load(row.dataset, allow_pickle=False) as file:
+        y = file["y"].astype(np.int64)
+        if row.group == "text":
+            from sklearn.feature_extraction.text import CountVectorizer
+
+            words = CountVectorizer(max_features=5_000, stop_words="english")
+            counts = words.fit_transform(file["texts"].tolist())
+            return Data(row.name, "words", counts.astype(np.float32), y)
+        return Data(row.name, "table", file["x"].astype(np.float64), y)
 
 
 def _features(x: Tensor) -> NDArray[np.float32] | scipy.sparse.csr_matrix:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from evaluation.final.methods import FinalProblem, methods, seeds
-from evaluation.final.rows import Row, Split, load, rows
+from evaluation.final.rows import Row, Split, load
 from evaluation.final.sealed import FREEZE, KEY
 from jlgcn._files import locked, write_file
 from jlgcn.paper.records import read_lines
@@ -26,17 +26,17 @@ RESULTS = Path("results/final")
 
 
 def run(
+    wanted: Iterable[Row],
     root: Path | None,
     out: Path,
-    names: Sequence[str],
     only: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     """Fit what the files do not have, row by row, and yield the results.
 
     Args:
+        wanted: rows.
         root: folder of the data.
         out: folder with a file for each row.
-        names: rows; none for all.
         only: methods; none for all.
     """
     version = commit()
@@ -46,10 +46,8 @@ def run(
             "the source, and run again"
         )
     torch.set_flush_denormal(True)
-    for name, row in rows().items():
-        if names and name not in names:
-            continue
-        path = out / f"{name}.jsonl"
+    for row in wanted:
+        path = out / f"{row.name}.jsonl"
         for number in range(row.num_splits):
             split = load(row, number, root)
             problem = FinalProblem(split)

@@ -1,0 +1,214 @@
+"""Tables of the final evaluation: gains over the best rival and peer, all methods, costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation.final.methods import is_random
+from evaluation.final.rows import GROUPS, Row, rows
+from evaluation.final.run import RESULTS
+from evaluation.final.sealed import FREEZE
+from evaluation.paired import ahead
+from jlgcn.paper.records import read_lines
+from jlgcn.paper.tables import markdown
+
+OURS, VALIDATED = "closed form", "closed form, validation"
+NETWORKS = ("JLGCN", "DecoupledJLGCN")
+CONTROLS = (
+    *("fixed kNN graph", "random metric", "shuffled graph"),
+    *("given graph alone", "learned graph alone"),
+)
+#: Methods of others, by their authors' code.
+PEERS = ("GRAND", "SUBLIME", "IDGL", "SGFormer", "Pro-GNN")
+
+Line = dict[str, Any]
+Lines = dict[str, list[Line]]  # by method
+
+
+def final_lines(folder: Path = RESULTS) -> dict[str, Lines]:
+    """Return the results of the latest freeze by row, then by method."""
+    found: dict[str, Lines] = {}
+    for name in rows():
+        by_method: Lines = defaultdict(list)
+        for line in read_lines(folder / f"{name}.jsonl"):
+            if "accuracy" in line and line["freeze"] == FREEZE:
+                by_method[line["method"]].append(line)
+        if by_method:
+            found[name] = dict(by_method)
+    return found
+
+
+def final_tables(folder: Path = RESULTS) -> dict[str, str]:
+    """Return all tables as Markdown by name; none without results."""
+    found = final_lines(folder)
+    if not found:
+        return {}
+    return {
+        "final/gains": gains_table(found),
+        "final/groups": groups_table(found),
+        "final/controls": controls_table(found),
+        "final/methods": methods_table(found),
+        "final/cost": cost_table(found),
+    }
+
+
+def main_method(lines: Lines) -> str:
+    """Return the mode of the closed form that is compared: with validation, where there is one."""
+    return VALIDATED if VALIDATED in lines else OURS
+
+
+def best_other(lines: Lines) -> str | None:
+    """Return the rival or peer of highest mean accuracy, chosen with hindsight."""
+    own = (OURS, VALIDATED, *NETWORKS, *CONTROLS)
+    means = {name: mean(found) for name, found in lines.items() if name not in own}
+    return max(means, key=means.__getitem__) if means else None
+
+
+def mean(lines: Sequence[Line]) -> float:
+    """Return the mean accuracy of a method's lines, in percent."""
+    return 100 * float(np.mean([line["accuracy"] for line in lines]))
+
+
+def difference(row: Row, lines: Lines, ours: str, theirs: str) -> dict[str, Any] | None:
+    """Return by how many points a method is ahead of another, paired, with a 95 % interval.
+
+    Splits are paired with splits. On a single split the interval is over its test nodes, and over
+    the seeds of random methods; see :func:`evaluation.paired.ahead`.
+    """
+    several = row.num_splits > 1
+    first, second = (
+        [
+            line | {"test_accuracy": line["accuracy"], "seed": line["split" if several else "seed"]}
+            for line in lines[name]
+        ]
+        for name in (ours, theirs)
+    )
+    found = ahead(
+        _over_seeds(first),
+        _over_seeds(second),
+        ours_vary=several or is_random(ours),
+        theirs_vary=several or is_random(theirs),
+    )
+    if found is None:
+        return None
+    return {
+        name: value if name == "seeds" or value is None else 100 * value
+        for name, value in found.items()
+    }
+
+
+def _over_seeds(lines: Sequence[Line]) -> list[Line]:
+    """Return a line for every split or seed, with the mean accuracy of those that share it."""
+    by_seed: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        by_seed[line["seed"]].append(line)
+    return [
+        own[0] | {"test_accuracy": float(np.mean([line["accuracy"] for line in own]))}
+        for own in by_seed.values()
+    ]
+
+
+def gains_table(found: dict[str, Lines]) -> str:
+    """Return row by row ours, the best other method, and by how far ours is ahead of it."""
+    known, cells = rows(), []
+    for name, lines in found.items():
+        if known[name].group == "tables" or main_method(lines) not in lines:
+            continue
+        ours, other = main_method(lines), best_other(lines)
+        row = [name, *(_mean(lines, each) for each in (OURS, VALIDATED, *NETWORKS))]
+        row.append("" if other is None else f"{other} {mean(lines[other]):.1f}")
+        gap = None if other is None else difference(known[name], lines, ours, other)
+        cells.append([*row, _interval(gap), str(len(lines[ours]))])
+    header = ["data", "closed form", "with validation", *NETWORKS, "best other", "ahead", "splits"]
+    return markdown([header, *cells])
+
+
+def groups_table(found: dict[str, Lines]) -> str:
+    """Return, group by group, in how many rows the closed form is ahead, level or behind."""
+    known, cells = rows(), []
+    for group, words in GROUPS.items():
+        gaps = []
+        for name, lines in found.items():
+            other = best_other(lines)
+            if known[name].group == group and other is not None and main_method(lines) in lines:
+                gap = difference(known[name], lines, main_method(lines), other)
+                if gap is not None:
+                    gaps.append(gap)
+        if gaps:
+            means = [gap["mean"] for gap in gaps]
+            is_ahead = sum((gap["low"] or 0) > 0 for gap in gaps)
+            is_behind = sum(gap["high"] is not None and gap["high"] < 0 for gap in gaps)
+            level = len(gaps) - is_ahead - is_behind
+            counts = [str(count) for count in (is_ahead, level, is_behind)]
+            cells.append([words, f"{np.mean(means):+.1f}", *counts])
+    return markdown([["you have", "ahead of the best other", "ahead", "level", "behind"], *cells])
+
+
+def controls_table(found: dict[str, Lines]) -> str:
+    """Return by how much the closed form is ahead of itself without one of its parts."""
+    known, cells = rows(), []
+    for name, lines in found.items():
+        if known[name].group != "tables" and main_method(lines) in lines:
+            ours = main_method(lines)
+            gaps = [
+                _interval(
+                    difference(known[name], lines, ours, control) if control in lines else None
+                )
+                for control in CONTROLS
+            ]
+            cells.append([name, *gaps])
+    return markdown([["data", *CONTROLS], *cells])
+
+
+def methods_table(found: dict[str, Lines]) -> str:
+    """Return the mean accuracy of every method in every row; of tables, the mean over all."""
+    known = rows()
+    names = list(dict.fromkeys(name for lines in found.values() for name in lines))
+    names = [name for name in names if name not in CONTROLS]
+    tables = [lines for name, lines in found.items() if known[name].group == "tables"]
+    cells = [
+        [name, *(_mean(lines, each) for each in names)]
+        for name, lines in found.items()
+        if known[name].group != "tables"
+    ]
+    if tables:
+        own = [
+            f"{np.mean([mean(lines[each]) for lines in tables]):.1f}"
+            if all(each in lines for lines in tables)
+            else ""
+            for each in names
+        ]
+        cells.append([f"{len(tables)} tables, mean", *own])
+    return markdown([["data", *names], *cells])
+
+
+def cost_table(found: dict[str, Lines]) -> str:
+    """Return the CPU hours and the number of fits of every method."""
+    hours: dict[str, list[float]] = defaultdict(list)
+    for lines in found.values():
+        for method, own in lines.items():
+            hours[method] += [line["cpu_seconds"] / 3600 for line in own]
+    cells = [
+        [method, str(len(each)), f"{sum(each):.2f}"]
+        for method, each in sorted(hours.items(), key=lambda item: -sum(item[1]))
+    ]
+    total = sum(sum(each) for each in hours.values())
+    count = sum(len(each) for each in hours.values())
+    return markdown([["method", "fits", "CPU hours"], *cells, ["all", str(count), f"{total:.1f}"]])
+
+
+def _mean(lines: Lines, name: str) -> str:
+    return f"{mean(lines[name]):.1f}" if name in lines else ""
+
+
+def _interval(gap: dict[str, Any] | None) -> str:
+    if gap is None:
+        return ""
+    if gap["low"] is None:
+        return f"{gap['mean']:+.1f}"
+    return f"{gap['mean']:+.1f} ({gap['low']:.1f} to {gap['high']:.1f})"
