@@ -67,6 +67,15 @@ def test_a_table_is_fitted_and_its_rows_predicted(folder: Path) -> None:
     assert all(1 / 3 <= float(probability) <= 1 for *_, probability in lines[1:])
 
 
+def test_unsure_predictions_are_left_empty_if_asked(folder: Path) -> None:
+    new, out = folder / "new.csv", folder / "sure.csv"
+    run("predict", folder / "model", new, "--out", out, "--reject", "0.05")
+    for row in read(out):
+        assert (row["grape"] == "") == (float(row["probability"]) < 0.95)
+    refused = run("predict", folder / "model", new, "--reject", "2", code=2)
+    assert "reject must be at least 0 and below 1, but it is 2.0" in refused.output
+
+
 def test_new_rows_are_predicted_with_and_without_edges(folder: Path) -> None:
     new = folder / "new.csv"
     known = write(folder / "across.csv", [["a", "b"], ["wine-1", "wine-0"], ["x", "wine-1"]])

@@ -296,6 +296,14 @@ def predict(
             "print to the terminal."
         ),
     ] = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Leave the class empty (unknown) where an error is likelier than P, between 0 and "
+            "1. Default: never.",
+        ),
+    ] = None,
     engine: EngineOption = None,
     workers: WorkersOption = None,
     address: AddressOption = None,
@@ -318,14 +326,15 @@ def predict(
     New rows are attached batch by batch, by a search in the kept index; the folder
     gets Parquet files with id, class and probability.
     """
+    from jlgcn.estimator.labelling import with_unknown
     from jlgcn.io.export import csv_cell
 
     with plain_errors():
         if is_sharded(model):
-            if table is None or out is None or edges is not None:
+            if table is None or out is None or edges is not None or reject is not None:
                 raise ValueError(
-                    f"{model} was fitted by an engine: pass new rows and --out, without --edges; "
-                    f"predictions of the rows of fit are in {model}/predictions"
+                    f"{model} was fitted by an engine: pass new rows and --out, without --edges "
+                    f"and --reject; predictions of the rows of fit are in {model}/predictions"
                 )
             from jlgcn.engine import ShardedModel
 
@@ -348,9 +357,10 @@ def predict(
             ids = found.ids
             graph = None if edges is None else read_cross_edges(edges, ids, rows.ids)
             probability = fitted.predict_proba(complete_features(found), graph)
+        classes = with_unknown(fitted.classes_, probability, reject)
         lines = [
-            (name, fitted.classes_[row.argmax()], f"{row.max():.4f}")
-            for name, row in zip(ids, probability, strict=True)
+            (name, found, f"{row.max():.4f}")
+            for name, found, row in zip(ids, classes, probability, strict=True)
         ]
         header = (rows.id_column or "row", rows.label_column, "probability")
         cells = [[csv_cell(value) for value in line] for line in (header, *lines)]

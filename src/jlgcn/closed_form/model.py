@@ -14,6 +14,7 @@ from jlgcn.closed_form.classifier import Classifier, Evidence
 from jlgcn.closed_form.explain import NodeExplanation, edge_weights
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.closed_form.local import Hops
+from jlgcn.closed_form.novelty import novelty
 from jlgcn.closed_form.options import SelectedOptions, selected
 from jlgcn.graphs import SparseGraph
 from jlgcn.graphs.candidates import Candidates, Features
@@ -74,6 +75,12 @@ class ClosedFormModel:
         found = found + self.classifier.own_scores(self.features)
         blocks = self.classifier.blocks
         return found + self.hops.scores(blocks) if len(blocks) else found
+
+    @cached_property
+    def novelty(self) -> Tensor:  # (N,), float64
+        """How far each node is from labels, see :func:`jlgcn.closed_form.novelty.novelty`."""
+        with torch.no_grad():
+            return novelty(self.graph, self.logits.softmax(-1), self.train, self.labels)
 
     @cached_property
     def features(self) -> Tensor:

@@ -16,12 +16,18 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from jlgcn._saved import damaged, read_model, write_model
-from jlgcn.closed_form import ClosedFormOptions, FeatureScaler, NodeExplanation
+from jlgcn.closed_form import (
+    ClosedFormModel,
+    ClosedFormOptions,
+    FeatureScaler,
+    NodeExplanation,
+)
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.audit import Audit, audit
 from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
+from jlgcn.estimator.labelling import with_unknown
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
 from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
@@ -121,6 +127,7 @@ class JLGCNClassifier(
         transduction_: predicted class of every row of `fit`, labelled or not, (n_samples,).
         label_distributions_: its class probabilities, (n_samples, n_classes); of the closed form
             calibrated by temperature scaling on held-out labels.
+        novelty_: score of every row of `fit`, high where its class may have no label.
         evidence_: what held-out labels say about the graph, in a line; of the network, "".
         history_: held-out log-loss of each layer; of the network, training loss, validation
             loss and accuracy of each epoch.
@@ -245,6 +252,24 @@ class JLGCNClassifier(
         predicted: NDArray[Any] = self.transduction_
         return predicted
 
+    @property
+    def novelty_(self) -> NDArray[np.float64]:
+        """Score of every row of `fit`, high where its class may have no label, (n_samples,).
+
+        Probabilities are of the classes that have labels, and may be sure of a row that belongs to
+        none of them. This score says how rarely a random walk from the row ends at a label of its
+        predicted class, see :func:`jlgcn.closed_form.novelty.novelty`: high
+        in a cluster without labels, negative near labels. Closed form only.
+        """
+        model = self._fitted
+        if not isinstance(model, ClosedFormModel):
+            raise AttributeError(
+                'novelty_ is of the closed form, but the model was fitted with solver="gradient"; '
+                'fit with solver="closed_form"'
+            )
+        scores: NDArray[np.float64] = model.novelty.cpu().numpy()
+        return scores
+
     def _describe(self) -> None:
         """Set the public attributes that follow from the fitted model."""
         self.best_params_ = self._fitted.best_params
@@ -282,14 +307,21 @@ class JLGCNClassifier(
         self,
         X: ArrayLike,  # noqa: N803
         graph: Any = None,  # noqa: ANN401
+        *,
+        reject: float | None = None,
     ) -> NDArray[Any]:
-        """Return the classes of new rows; arguments as in :meth:`predict_proba`.
+        """Return the classes of new rows, or that a row's is unknown.
 
         For the rows of `fit` itself, :attr:`transduction_` has the transductive prediction.
+
+        Args:
+            X: features of new rows, (n_new, n_features).
+            graph: known edges from new rows to rows of `fit`, as in :meth:`predict_proba`.
+            reject (float in [0, 1) or None, default None): largest accepted probability of an
+                error (Chow's rule). A row whose most probable class has less than ``1 - reject``
+                is unknown: -1 among numbers, None among text and booleans. None accepts all.
         """
-        probability = self.predict_proba(X, graph)
-        predicted: NDArray[Any] = self.classes_[probability.argmax(-1)]
-        return predicted
+        return with_unknown(self.classes_, self.predict_proba(X, graph), reject)
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:  # noqa: N803
         """Return coordinates of rows under the learned metric, for UMAP, HDBSCAN or FAISS.
