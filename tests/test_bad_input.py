@@ -940,7 +940,7 @@ def test_no_rows_to_classify_are_not_answered_with_advice_for_fit(
 
 def test_advice_follows_what_is_wrong_and_not_the_words_of_an_entry() -> None:
     for entry in ("minimum of a sample", "is expecting"):
-        with pytest.raises(ValueError, match=rf"entry \(3, 1\) is '{entry}'; encode categories"):
+        with pytest.raises(ValueError, match=rf"entry \(3, 1\) is '{entry}'; pass a data frame"):
             learn(with_entry(entry))
 
 

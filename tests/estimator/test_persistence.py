@@ -263,7 +263,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this class reads 7; use the class", edited(schema=99))
+    refuses("written in schema 99 but this class reads 8; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])

@@ -91,7 +91,7 @@ def test_what_is_not_a_saved_network_is_refused(tmp_path: Path) -> None:
         JLGCN.load(tmp_path / "estimator")
     with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads GraphLevelJLGCN"):
         GraphLevelJLGCN.load(tmp_path / "nodes")
-    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 7; use the class"):
+    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 8; use the class"):
         JLGCNClassifier.load(tmp_path / "nodes")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "model.json").write_text('{"by": "somebody else"}')

@@ -11,7 +11,6 @@ from jlgcn.cli.tables import Model, load_model, plain_errors, printable
 
 if TYPE_CHECKING:
     from jlgcn.estimator.audit import Audit
-    from jlgcn.estimator.document import TableNames
 
 _FORMATS = "it ends with .csv, .parquet or .graphml"
 _FEATURES = 3  # printed features of an edge
@@ -48,11 +47,12 @@ def audit(
     that a missing one is an edge. Prints the features whose contributions to the
     score are largest.
     """
+    from jlgcn.estimator.encoding import feature_names
     from jlgcn.io.export import write_edges
 
     with plain_errors():
         fitted, rows = load_model(model)
-        found = fitted.audit()
+        found, names = fitted.audit(), feature_names(fitted)
         written = []
         for path, what in ((suspicious, "suspicious"), (missing, "missing"), (cleaned, "cleaned")):
             if path is None:
@@ -66,14 +66,14 @@ def audit(
         lines = [
             f"{len(found.suspicious.source):,} known edges, of which about {found.num_wrong:,} are "
             "no better than random pairs",
-            *_table(found, rows, top, missing=False),
-            *_table(found, rows, top, missing=True),
+            *_table(found, names, top, missing=False),
+            *_table(found, names, top, missing=True),
             *written,
         ]
     typer.echo("\n".join(lines))
 
 
-def _table(found: Audit, rows: TableNames, top: int, *, missing: bool) -> list[str]:
+def _table(found: Audit, names: list[str], top: int, *, missing: bool) -> list[str]:
     table = found.missing if missing else found.suspicious
     number = min(top, len(table.source))
     if number == 0:
@@ -81,13 +81,11 @@ def _table(found: Audit, rows: TableNames, top: int, *, missing: bool) -> list[s
     lines = ["missing edges:" if missing else "suspicious edges:"]
     for edge in range(number):
         features, neighbors = found.reasons(edge, missing=missing, number=_FEATURES)
-        names = ", ".join(
-            f"{printable(rows.feature_names[k])} {value:+.2g}" for k, value in features
-        )
+        why = ", ".join(f"{printable(names[k])} {value:+.2g}" for k, value in features)
         ends = f"{printable(table.source[edge])} - {printable(table.target[edge])}"
         shared = len(neighbors)
         lines.append(
-            f"  {table.score[edge]:.3f}  {ends}  ({names}; {shared} common "
+            f"  {table.score[edge]:.3f}  {ends}  ({why}; {shared} common "
             f"{'neighbour' if shared == 1 else 'neighbours'})"
         )
     return lines

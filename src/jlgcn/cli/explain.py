@@ -60,11 +60,12 @@ def _row_number(model: Path, rows: TableNames, name: str) -> int:
 def _explain_edge(
     fitted: JLGCNClassifier, rows: TableNames, i: int, j: int, layer: int | None, top: int
 ) -> list[str]:
+    from jlgcn.estimator.encoding import feature_names
     from jlgcn.estimator.solvers import names_of_features
 
     found = fitted.explain_edge(i, j, layer)
     order = found.features.abs().argsort(descending=True)[:top].tolist()
-    columns = names_of_features(fitted.model_, layer, rows.feature_names)
+    columns = names_of_features(fitted.model_, layer, feature_names(fitted))
     names = [printable(columns[k]) for k in order]
     width = max(len(name) for name in names)
     lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]

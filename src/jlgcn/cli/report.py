@@ -67,7 +67,6 @@ def report(
             page,
             name=model.resolve().name,
             ids=None if table is None else table.ids,
-            feature_names=None if table is None else table.feature_names,
             folds=folds,
             compares=compare,
             audits=audit,

@@ -27,10 +27,12 @@ from jlgcn.errors import OneClassWarning
 from jlgcn.estimator.audit import Audit, audit
 from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
+from jlgcn.estimator.encoding import encode, feature_names, num_columns_of
 from jlgcn.estimator.labelling import with_unknown
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
 from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
+from jlgcn.estimator.table_encoder import TableEncoder
 from jlgcn.estimator.validation import (
     Labels,
     as_device,
@@ -137,7 +139,10 @@ class JLGCNClassifier(
             `model_.network`) with its rows.
         scaler_: the fitted :class:`jlgcn.closed_form.FeatureScaler`; `scaler_.kind` is the kind of
             features it was chosen for.
-        n_features_in_: number of features.
+        encoder_: what was learned to encode a data frame of mixed columns, or texts; its `notes_`
+            say which columns were dropped or are odd, and ``get_feature_names_out()`` names the
+            encoded features. None if X was of numbers.
+        n_features_in_: number of columns of X.
         feature_names_in_: their names, if X was a data frame.
         table_: names of the table's rows and columns, if ``jlgcn fit`` read one; else None.
 
@@ -178,7 +183,9 @@ class JLGCNClassifier(
         """Fit to the features of all rows and the labels of some (transductive).
 
         Args:
-            X: features, (n_samples, n_features): an array, a data frame or a sparse matrix.
+            X: features, (n_samples, n_features): an array, a data frame or a sparse matrix. Columns
+                of a data frame may be categories, text, dates and booleans, and have gaps (extra
+                ``table``): `encoder_` makes numbers of them. Texts, (n_samples,): counts of words.
             y: classes, (n_samples,): numbers or text, in an array, a list or a column of a data
                 frame. An unlabelled row has -1, NaN, None, NA or NaT; as text, "" or "-1".
             graph: known edges among the rows: an edge list (2, E), a matrix, or any other format of
@@ -193,7 +200,13 @@ class JLGCNClassifier(
         """
         device = as_device(self.device)
         labels = read_labels(y)
-        features = validated(self, X, [np.float64, np.float32], labels.values)
+        x, encoder, scaler = encode(X, self.scaler)
+        features = validated(self, x, [np.float64, np.float32], labels.values)
+        self.encoder_: Any = encoder
+        if encoder is not None:
+            self.n_features_in_ = num_columns_of(encoder)
+        if isinstance(encoder, TableEncoder):
+            self.feature_names_in_ = encoder.feature_names_in_
         count = read_sample_weight(sample_weight, labels)
         if count is not None:
             labels = Labels(labels.values, labels.is_known & (count > 0))
@@ -210,7 +223,7 @@ class JLGCNClassifier(
         classes = np.full(len(labels.values), -1)
         classes[labels.is_known] = codes
         x = as_features(features).to(device)
-        self.scaler_ = FeatureScaler.fit(x, self.scaler)
+        self.scaler_ = FeatureScaler.fit(x, scaler)
         scaled = self.scaler_(x)
         check_scaled(scaled, x)
         warn_of_equal_rows(x, scaled)
@@ -540,8 +553,7 @@ class JLGCNClassifier(
         """
         number = resolve_layer(self._fitted, layer)
         importance = self._fitted.feature_importance(number).cpu()
-        columns = getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])
-        names = names_of_features(self._fitted, number, columns)
+        names = names_of_features(self._fitted, number, feature_names(self))
         order = importance.argsort(descending=True, stable=True).tolist()
         return [(str(names[k]), float(importance[k])) for k in order]
 

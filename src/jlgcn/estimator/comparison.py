@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from jlgcn._stats import mean_and_interval
 from jlgcn.estimator.classifier import JLGCNClassifier
+from jlgcn.estimator.encoding import encode
 from jlgcn.estimator.validation import read_labels
 
 # Fewest labels of a class: one to train on and one to test on.
@@ -156,7 +157,9 @@ def compare(
 
     from jlgcn.estimator.rivals import Problem, rivals_that_fit
 
-    base = JLGCNClassifier() if estimator is None else estimator
+    base = clone(JLGCNClassifier() if estimator is None else estimator)
+    x, _, scaler = encode(X, base.scaler)  # once for all fits
+    base.set_params(scaler=scaler)
     labels, is_known = read_labels(y)
     known = np.flatnonzero(is_known)
     classes, counts = np.unique(labels[known], return_counts=True)
@@ -183,7 +186,7 @@ def compare(
         shown[asked] = -1
         with torch.random.fork_rng(devices=[base.device] if "cuda" in base.device else []):
             torch.manual_seed(random_state + split)
-            for name, model in _variants(base, X, classes, shown, graph, network):
+            for name, model in _variants(base, x, classes, shown, graph, network):
                 probability = np.zeros((len(shown), len(classes)))
                 place = np.searchsorted(classes, model.classes_)
                 probability[:, place] = model.label_distributions_

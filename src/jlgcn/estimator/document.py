@@ -19,6 +19,7 @@ from jlgcn.estimator.closed_form_document import (
     closed_form_from_tensors,
     closed_form_to_tensors,
 )
+from jlgcn.estimator.encoder_document import ENCODER
 from jlgcn.estimator.network_options import NETWORK_CHECKS, SOLVERS
 from jlgcn.estimator.solvers import FittedModel
 
@@ -32,7 +33,7 @@ class TableNames:
         id_column: column of the ids; None if rows are numbered.
         label_column: column of the classes.
         drop: columns that are not features.
-        feature_names: columns that are features, (F,).
+        feature_names: columns that are features, before they are encoded.
     """
 
     ids: list[str]
@@ -66,7 +67,7 @@ def _network_fields() -> dict[str, Check]:
 
 #: Names, types and ranges of all fields of a model's document.
 SCHEMA = Schema(
-    7,
+    8,
     {
         "model": variant(
             "solver", {"closed_form": lambda: CLOSED_FORM_FIELDS, "gradient": _network_fields}
@@ -97,6 +98,7 @@ SCHEMA = Schema(
             }
         ),
         "feature_names": maybe(list_of(_NAME, _MANY)),
+        "encoder": ENCODER,
         "table": maybe(
             record(
                 {

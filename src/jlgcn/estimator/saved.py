@@ -18,6 +18,8 @@ from jlgcn.estimator.document import (
     model_to_tensors,
     plain,
 )
+from jlgcn.estimator.encoder_document import encoder_from_tensors, encoder_to_tensors
+from jlgcn.estimator.encoding import num_columns_of
 
 
 def to_document(
@@ -27,6 +29,8 @@ def to_document(
     tensors, model = model_to_tensors(estimator.model_)
     scaler = estimator.scaler_
     tensors |= {"scaler/shift": scaler.shift, "scaler/scale": scaler.scale}
+    of_encoder, encoder = encoder_to_tensors(estimator.encoder_)
+    tensors |= of_encoder
     names = getattr(estimator, "feature_names_in_", None)
     parameters = {name: plain(value) for name, value in estimator.get_params().items()}
     for name in ("class_weight", "class_prior"):
@@ -38,6 +42,7 @@ def to_document(
         "classes": classes_to_document(estimator.classes_),
         "scaler": {name: getattr(scaler, name) for name in ("kind", "is_count", "power")},
         "feature_names": None if names is None else names.tolist(),
+        "encoder": encoder,
         "table": None if estimator.table_ is None else asdict(estimator.table_),
     }
     return tensors, document
@@ -49,20 +54,27 @@ def restore(
     document: dict[str, Any],
 ) -> None:
     """Set the fitted attributes of an estimator; raise a ValueError unless they fit together."""
+    encoder = encoder_from_tensors(tensors, document["encoder"])
     model = model_from_tensors(tensors, document["model"])
     num_rows, num_classes = model.logits.shape
-    num_features = model.x.shape[1]
+    num_features = num_columns = model.x.shape[1]
+    if encoder is not None:
+        num_encoded = len(encoder.get_feature_names_out())
+        if num_encoded != num_features:
+            raise ValueError(f"{num_features:,} features are encoded as {num_encoded:,}")
+        num_columns = num_columns_of(encoder)
     names, table = document["feature_names"], document["table"]
     found = None if table is None else TableNames(**table)
     counts = [("classes", num_classes, document["classes"]["values"])]
-    counts += [] if names is None else [("features", num_features, names)]
+    counts += [] if names is None else [("features", num_columns, names)]
     if found is not None:
         counts += [("rows", num_rows, found.ids)]
-        counts += [("columns", num_features, found.feature_names)]
+        counts += [("columns", num_columns, found.feature_names)]
     for what, number, given in counts:
         if len(given) != number:
             raise ValueError(f"{number:,} {what} have {len(given):,} names")
-    estimator.n_features_in_ = num_features
+    estimator.encoder_ = encoder
+    estimator.n_features_in_ = num_columns
     estimator.table_ = found
     estimator.classes_ = classes_from_document(document["classes"], num_rows)
     if names is not None:

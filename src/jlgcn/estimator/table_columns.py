@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import CountVectorizer
 
 from jlgcn.io.frames import Column, Dates, Numbers, Unreadable, Words
 
@@ -24,8 +23,8 @@ TERMS: tuple[Terms, ...] = ("letters", "words")
 # Scaled numbers are squashed smoothly into ± this, as by skrub's SquashingScaler.
 _LARGEST = 3.0
 _DAY = 86_400.0
-# Periods of dates, in days, by the name of the feature; a week starts on Monday, 1970-01-05.
-_PERIODS = {"season": (365.2425, 0.0), "weekday": (7.0, 4.0), "hour": (1.0, 0.0)}
+#: Length and start of periods in days, by the name of the feature; weeks start on a Monday.
+PERIODS = {"season": (365.2425, 0.0), "weekday": (7.0, 4.0), "hour": (1.0, 0.0)}
 
 _NUMBER = re.compile(
     r"[-+]?[$€£]?\s?[-+]?(\d{1,3}(,\d{3})+|\d+|(?=\.\d))(\.\d*)?([eE][-+]?\d{1,3})?\s?[%$€£]?"
@@ -92,7 +91,7 @@ class DateColumn:
         seconds = as_dates(column, self.date_format)
         waves = []
         for name in self.periods:
-            length, start = _PERIODS[name]
+            length, start = PERIODS[name]
             angle = 2 * np.pi * np.nan_to_num(seconds / _DAY - start, nan=0.0) / length
             is_known = ~np.isnan(seconds)
             waves += [np.sin(angle) * is_known, np.cos(angle) * is_known]
@@ -162,8 +161,11 @@ MAX_LETTERS = 20_000
 _WAVES = ("sine", "cosine")
 
 
-def vectorizer(cut: Terms, terms: list[str] | None, **options: int) -> CountVectorizer:
+def vectorizer(cut: Terms, terms: list[str] | None, **options: int) -> Any:  # noqa: ANN401
     """Return the counter of terms, of a vocabulary or of one to learn."""
+    # Here, since most models need none.
+    from sklearn.feature_extraction.text import CountVectorizer
+
     if cut == "letters":
         options |= {"ngram_range": (3, 4)}  # type: ignore[dict-item]
     analyzer = {"letters": "char_wb", "words": "word"}[cut]

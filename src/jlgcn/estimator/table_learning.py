@@ -33,7 +33,7 @@ from jlgcn.io.frames import Column, Dates, Numbers, Unreadable, Words
 
 # Share of the entries that must be numbers, or dates, for a column of text to be of them.
 _MIN_SHARE = 0.9
-# Distinct strings above which a column is text: skrub's threshold.
+# Distinct strings above which a column is text: skrub's threshold, or half of the entries.
 _MAX_CATEGORIES = 40
 # Mean words of a text above which its terms are words.
 _MIN_WORDS = 12
@@ -110,7 +110,8 @@ def _learn_words(name: str, column: Words) -> tuple[FittedColumn, str]:
             return found, _unread(column, seconds, "dates")
     if looks_like_ids(name, column):
         return Dropped(name, _ids(len(column.words), len(column.codes))), ""
-    if len(column.words) > _MAX_CATEGORIES:
+    present = int((column.codes >= 0).sum())
+    if len(column.words) > min(_MAX_CATEGORIES, max(2, present // 2)):
         return _learn_text(name, column)
     counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.words))
     order = np.argsort(-counts, kind="stable")

@@ -20,6 +20,7 @@ from jlgcn._memory import check_memory
 from jlgcn._validation import not_finite
 from jlgcn.closed_form import FeatureScaler
 from jlgcn.errors import NodeCountError
+from jlgcn.estimator.encoding import encode_new
 from jlgcn.graphs import DenseGraph, SparseGraph, as_graph
 from jlgcn.ops import SparseFeatures
 
@@ -248,8 +249,8 @@ def _with_remedy(message: str, x: Any, num_columns: int | None) -> str:  # noqa:
                 float(entry)
             except ValueError:
                 return (
-                    f"X must be of numbers, but entry {place} is {entry!r}; encode categories "
-                    "one-hot, and text as counts of words"
+                    f"X must be of numbers, but entry {place} is {entry!r}; pass a data "
+                    "frame, whose categories, text and dates are encoded, or encode them yourself"
                 )
     return message
 
@@ -294,7 +295,11 @@ def scaled_like_fit(
         fitted: scaled features of the rows of fit.
     """
     dtype = np.float64 if scaler.scale.dtype == torch.float64 else np.float32
-    features = validated(estimator, X, dtype)
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        features = validated(estimator, X, dtype)
+    else:
+        features = encode_new(encoder, X).astype(dtype)
     # Distances to rows of fit need the same format: both dense, or both sparse.
     must_be_sparse = isinstance(fitted, SparseFeatures)
     if scipy.sparse.issparse(features) and not must_be_sparse:

@@ -239,7 +239,7 @@ def _explained(
 
     :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
     """
-    size = max(1, _CHUNK_ENTRIES // model.n_features_in_)
+    size = max(1, _CHUNK_ENTRIES // model.model_.x.shape[1])
     device = model.model_.logits.device
     distances, top = [], []
     starts = range(0, len(first), size)

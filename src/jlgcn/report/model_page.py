@@ -17,6 +17,7 @@ from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.audit import NUM_FOLDS
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison
+from jlgcn.estimator.encoding import feature_names as names_of
 from jlgcn.graphs.explanation import mean_contributions
 from jlgcn.report.doubts import doubts
 from jlgcn.report.graph_view import COLORS, OTHER_COLOR, class_colors, graph_view
@@ -73,10 +74,8 @@ def write_model_page(
         True
     """
     check_is_fitted(model, "model_")
-    num_rows, num_features = len(model.transduction_), model.n_features_in_
-    names = feature_names
-    if names is None:
-        names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(num_features)])
+    num_rows, num_features = len(model.transduction_), model.model_.x.shape[1]
+    names = names_of(model) if feature_names is None else feature_names
     ids = [str(i) for i in range(num_rows)] if ids is None else ids
     for what, found, size in (("ids", ids, num_rows), ("feature_names", names, num_features)):
         if len(found) != size:

@@ -34,7 +34,7 @@ def settings(model: JLGCNClassifier) -> list[Fact]:
     given = fitted.given
     facts = [
         ("rows", f"{len(model.transduction_):,}", ""),
-        ("features", f"{model.n_features_in_:,}", _SCALED[model.scaler_.kind]),
+        ("features", f"{fitted.x.shape[1]:,}", _SCALED[model.scaler_.kind]),
         ("classes", f"{len(model.classes_):,}", ""),
         ("labels", f"{len(fitted.train):,}", _held_out(fitted)),
         ("learned edges", f"{_num_edges(model.learned_graph()):,}", _kept(model)),
