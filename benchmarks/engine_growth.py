@@ -3,7 +3,7 @@
     python -m benchmarks.engine_growth --rows 100000 1000000 3000000 --work /tmp/growth \
         --out results/benchmarks/engine_growth.jsonl
 
-64 columns: 100 clusters around centres in 16 of them, ten to a class, noise in all; the first 1,000
+64 columns: 20 clusters around centres in 16 of them, two to a class, noise in all; the first 1,000
 rows are labelled at every size, and 20 neighbours are searched. A line for each size, which is not
 measured again; a size that was interrupted goes on from its files in the work folder. Memory is
 anonymous memory of all processes, which leaves out the page cache of mapped files.
@@ -26,7 +26,7 @@ from jlgcn.closed_form import ClosedFormOptions
 from jlgcn.engine import ShardedModel
 from jlgcn.training.environment import versions
 
-NUM_LABELS, NUM_COLUMNS, NUM_INFORMATIVE, NUM_CLUSTERS, NUM_CLASSES = 1000, 64, 16, 100, 10
+NUM_LABELS, NUM_COLUMNS, NUM_INFORMATIVE, NUM_CLUSTERS, NUM_CLASSES = 1000, 64, 16, 20, 10
 _GROUP_ROWS = 2**17
 
 
@@ -39,7 +39,7 @@ def classes_of(group: int, num_rows: int) -> tuple[np.ndarray, np.random.Generat
 def write(path: Path, num_rows: int) -> None:
     """Write planted rows, group by group."""
     centers = np.zeros((NUM_CLUSTERS, NUM_COLUMNS), dtype=np.float32)
-    centers[:, :NUM_INFORMATIVE] = 1.5 * np.random.default_rng(0).normal(
+    centers[:, :NUM_INFORMATIVE] = 1.25 * np.random.default_rng(0).normal(
         size=(NUM_CLUSTERS, NUM_INFORMATIVE)
     )
     schema = pa.schema([("kind", pa.string()), ("vector", pa.list_(pa.float32(), NUM_COLUMNS))])

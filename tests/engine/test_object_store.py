@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyarrow import fs
 
@@ -35,6 +37,8 @@ def test_an_object_store_gives_the_predictions_of_a_disk(
 ) -> None:
     items = draw(300)
     write(items, tmp_path)
+    new = draw(100, seed=1)
+    write(replace(new, ids=np.char.add("new ", new.ids)), tmp_path / "new")
     for path in tmp_path.rglob("*.parquet"):
         with s3.open_output_stream(f"bucket/{path.relative_to(tmp_path)}") as file:
             file.write(path.read_bytes())
@@ -52,12 +56,16 @@ def test_an_object_store_gives_the_predictions_of_a_disk(
         )
         model = ShardedModel.load(f"{root}/model")
         model.predict(f"{root}/items", f"{root}/out", num_workers=1, shard_rows=128)
-        for folder in ("model/predictions", "out"):
-            files = s3 if root.startswith("s3") else None
-            found.append(read(f"{root.removeprefix('s3://')}/{folder}", files))
-    on_disk, on_s3 = found[:2], found[2:]
+        files = s3 if root.startswith("s3") else None
+        place = root.removeprefix("s3://")
+        found += [read(f"{place}/{folder}", files) for folder in ("model/predictions", "out")]
+        edges = f"{root}/new/edges.parquet"
+        updated = model.update(f"{root}/new/items", edges=edges, num_workers=1, shard_rows=128)
+        assert updated.num_rows == 400
+        found.append(read(f"{place}/model/predictions", files))
+    on_disk, on_s3 = found[:3], found[3:]
     for mine, theirs in zip(on_disk, on_s3, strict=True):
         assert mine.equals(theirs)
     # Of intermediate files nothing is left, neither there nor in the cache.
     names = {info.base_name for info in s3.get_file_info(fs.FileSelector("bucket/model/parts"))}
-    assert not any(name.startswith(("rank", "symmetrize", "diffuse")) for name in names)
+    assert not any(name.startswith(("rank", "search", "diffuse")) for name in names)

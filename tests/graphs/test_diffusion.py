@@ -86,6 +86,36 @@ def test_a_graph_may_return_what_it_was_given() -> None:
     )
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("restart", [0.05, 0.5])
+def test_a_warm_start_has_the_same_tolerance_in_fewer_products(restart: float) -> None:
+    class Counting:
+        count = 0
+
+        def __init__(self, graph: Graph) -> None:
+            self.graph = graph
+
+        def detach(self) -> Counting:
+            return self
+
+        def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
+            Counting.count += 1
+            return self.graph @ x
+
+    x = points(60, 3)
+    graph = Counting(KernelGraph(x).normalized())
+    solution = personalized_pagerank(graph, x, restart, tolerance=1e-12)
+    error = (restart * x - solution).norm()
+    counts = []
+    for start in (None, solution + 1e-3 * points(60, 3), solution, 100 * solution):
+        Counting.count = 0
+        found = personalized_pagerank(graph, x, restart, tolerance=1e-4, start=start)
+        counts.append(Counting.count)
+        assert (found - solution).norm() < 1e-4 * error
+    cold, warm, solved, useless = counts
+    assert solved == 2 < warm < cold <= useless - 2
+
+
 def test_impossible_arguments_are_refused() -> None:
     graph, x = KernelGraph(torch.randn(3, 1)).normalized(), torch.randn(3, 1)
     for restart in (0.0, 1.5):

@@ -13,6 +13,7 @@ from jlgcn.cli.doctor import doctor
 from jlgcn.cli.explain import explain
 from jlgcn.cli.paper import paper
 from jlgcn.cli.report import report
+from jlgcn.cli.scale import update
 
 app = typer.Typer(
     name="jlgcn",
@@ -48,7 +49,7 @@ def jlgcn_command(
     """
 
 
-for _command in (fit, predict, edges, audit, explain, suggest, compare, report, doctor):
+for _command in (fit, predict, update, edges, audit, explain, suggest, compare, report, doctor):
     app.command()(_command)
 app.add_typer(paper, name="paper")
 

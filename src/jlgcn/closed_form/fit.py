@@ -180,6 +180,30 @@ def fit_layers(
     return Fitted(selected, tuple(layers), diffused, average, evidence)
 
 
+@torch.no_grad()
+def refit_heads(problem: Problem[J, D], options: SelectedOptions, metric: Tensor) -> Fitted[D]:
+    """Fit the classifiers alone: nodes, edges or labels are new, metric and options stay.
+
+    Held-out predictions of the graph part are optimistic, as the metric has seen the labels of the
+    first fit.
+
+    Args:
+        problem: the nodes, the labels, and which are held out.
+        options: hyperparameters of the fit.
+        metric: R of its last layer, (in_channels, C').
+
+    Cost: one diffusion, from the old solution where the nodes have one.
+    """
+    nodes = problem.nodes
+    diffused = nodes.diffuse(nodes.join(metric, options), options)
+    head, classifier = problem.classify(diffused, is_final=True)
+    parts = [Part("graph", head.held_out, classifier.bias, graph=classifier.weight)]
+    parts = [*local_parts(problem, options), *parts]
+    average, evidence = average_parts(parts, problem, options, problem.held_out.counts(problem.y))
+    layer = ClosedFormLayer(metric, diffused.learned, _mean_loss(head.held_out, problem))
+    return Fitted(options, (layer,), diffused, average, evidence)
+
+
 def _problem(
     x: Features,
     y: Tensor,

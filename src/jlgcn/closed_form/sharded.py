@@ -10,14 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from jlgcn.closed_form import shards
+from jlgcn.closed_form import shard_graphs, shards
 from jlgcn.closed_form.classifier import Classifier
 from jlgcn.closed_form.layer import DIFFUSED_COLUMNS, Softmax
 from jlgcn.closed_form.options import SelectedOptions
 from jlgcn.closed_form.shards import Stage
-from jlgcn.ops.cells import number_of_cells, rows_for_training
 from jlgcn.ops.metric import solve_ridge
-from jlgcn.ops.svd import directions_by_products
 
 # Bytes of a diffusion: so many columns of all nodes in float32, six times (the right-hand side,
 # three iterates, a product and its scaled operand). A narrower block takes less.
@@ -26,8 +24,8 @@ _BYTES_OF_ENTRY = 24
 _MIN_BLOCKS = 4
 _MIN_COLUMNS = 4
 
-# What a stage takes besides its data: PyTorch and FAISS.
-_PROCESS_BYTES = 400 * 2**20
+#: What a stage takes besides its data: PyTorch and FAISS.
+PROCESS_BYTES = 400 * 2**20
 
 
 class Done(NamedTuple):
@@ -87,6 +85,29 @@ class DiffusedShards(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class OldShards:
+    """A fit whose rows stay and get new ones.
+
+    Attributes:
+        x: scaled features of each shard.
+        projection: principal directions, (in_channels, n_components).
+        quantizer: the cells of the index of all rows.
+        index: that index.
+        unit: the unit of distances.
+        learned: rows of the last learned graph in each shard.
+        diffused: files with the diffused features of each shard.
+    """
+
+    x: list[str]
+    projection: Tensor
+    quantizer: str
+    index: str
+    unit: float
+    learned: list[str]
+    diffused: list[str]
+
+
+@dataclass(frozen=True, eq=False)
 class ShardedNodes:
     """:class:`jlgcn.closed_form.layer.Nodes` whose features and graphs are files of shards.
 
@@ -99,10 +120,13 @@ class ShardedNodes:
         projection: principal directions, (in_channels, n_components).
         moment: FᵀF of all principal components, float64.
         total: their sum, float64.
-        index: the index of all rows.
-        candidates: candidate edges of each shard.
+        quantizer: the cells of the index of all rows.
+        index: that index.
+        candidates: candidate edges of each shard; None of an old one.
         unit: the median squared distance to a near neighbour.
         given: rows of the given graph in each shard; None without one.
+        old: the fit that the first shards are of, whose rows keep their neighbours and get those
+            new rows that choose them; None for a first fit.
     """
 
     runner: Runner
@@ -113,100 +137,12 @@ class ShardedNodes:
     projection: Tensor
     moment: Tensor
     total: Tensor
+    quantizer: str
     index: str
-    candidates: list[str]
+    candidates: list[str | None]
     unit: float
     given: list[str] | None
-
-    @classmethod
-    def prepare(
-        cls,
-        runner: Runner,
-        raw: Sequence[str],
-        bounds: list[int],
-        scaler: str,
-        settings: dict[str, Any],
-        *,
-        num_features: int,
-        is_sparse: bool,
-        num_components: int,
-        num_candidates: int,
-        edges: str | None,
-    ) -> ShardedNodes:
-        """Scale and project features, and search neighbours.
-
-        Args:
-            runner: what runs the stages.
-            raw: features of each shard, not scaled.
-            bounds: number of the first node of each shard, and N.
-            scaler: file with shift and scale of the scaler.
-            settings: its other fields.
-            num_features: in_channels.
-            is_sparse: whether scaled features are sparse.
-            num_components: principal components that are diffused.
-            num_candidates: neighbours that are searched.
-            edges: file of the given graph's entries, sorted by row, with the first of each shard;
-                None without a graph.
-        """
-        num_nodes = bounds[-1]
-        rows = max(b - a for a, b in pairwise(bounds))
-        width = num_features * 4
-        one = _PROCESS_BYTES + rows * 4 * (width + 12 * num_candidates)
-        scaled = runner.run(
-            shards.scale_features,
-            [{"raw": name, "scaler": scaler, "settings": settings} for name in raw],
-            num_bytes=one,
-        )
-        x = [done.name for done in scaled]
-
-        def product(basis: Tensor) -> Tensor:
-            kept = runner.keep({"basis": basis})
-            tasks = [{"x": name, "basis": kept} for name in x]
-            found = runner.run(shards.gram_product, tasks, num_bytes=one)
-            return _sum(found, "product")
-
-        def gram(basis: Tensor | None) -> Tensor:
-            if basis is None:
-                return _sum(scaled, "gram")
-            kept = runner.keep({"basis": basis})
-            tasks = [{"x": name, "basis": kept} for name in x]
-            return _sum(runner.run(shards.gram_of_image, tasks, num_bytes=one), "gram")
-
-        projection = directions_by_products(
-            product, gram, num_features, min(num_components, num_nodes), like=torch.zeros(0)
-        )
-        kept = runner.keep({"projection": projection})
-        tasks = [{"x": name, "projection": kept} for name in x]
-        projected = runner.run(shards.project, tasks, num_bytes=one)
-        features = [done.name for done in projected]
-        key, points = ("features", features) if is_sparse else ("x", x)
-        found = _search(runner, points, key, x, bounds, num_candidates, width, one)
-        index, candidates, unit = found
-        given = None
-        if edges is not None:
-            done = runner.run(
-                shards.given_rows,
-                [
-                    {"edges": edges, "x": x, "bounds": bounds, "shard": shard}
-                    for shard in range(len(x))
-                ],
-                num_bytes=one,
-            )
-            given = [each.name for each in done]
-        return cls(
-            runner=runner,
-            bounds=bounds,
-            x=x,
-            is_sparse=is_sparse,
-            features=features,
-            projection=projection,
-            moment=_sum(projected, "moment"),
-            total=_sum(projected, "total"),
-            index=index,
-            candidates=candidates,
-            unit=unit,
-            given=given,
-        )
+    old: OldShards | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -224,25 +160,29 @@ class ShardedNodes:
         num_shards, bounds = len(self.x), self.bounds
         if bool(metric.any()):
             kept = self.runner.keep({"metric": metric})
-            z = self._run(shards.project_metric, [{"x": x, "metric": kept} for x in self.x])
-        tasks = [
+            z = self._run(shard_graphs.project_metric, [{"x": x, "metric": kept} for x in self.x])
+        tasks: list[dict[str, Any]] = [
             {
-                "candidates": self.candidates[shard],
+                "candidates": name,
                 "z": z,
                 "bounds": bounds,
                 "shard": shard,
                 "unit": self.unit,
                 "num_neighbors": options.n_neighbors,
             }
+            for shard, name in enumerate(self.candidates)
+            if name is not None
+        ]
+        learned = [] if self.old is None else self.old.learned
+        ranked = [*(None for _ in learned), *self._run(shard_graphs.rank, tasks)]
+        tasks = [
+            {"ranked": ranked, "bounds": bounds, "shard": shard}
+            | ({"old": learned[shard]} if shard < len(learned) else {})
             for shard in range(num_shards)
         ]
-        ranked = self._run(shards.rank, tasks)
-        tasks = [
-            {"ranked": ranked, "bounds": bounds, "shard": shard} for shard in range(num_shards)
-        ]
         edge_bytes = 200 * options.n_neighbors * self._rows
-        done = self.runner.run(shards.symmetrize, tasks, num_bytes=_PROCESS_BYTES + edge_bytes)
-        total = float(_sum(done, "total"))
+        done = self.runner.run(shard_graphs.symmetrize, tasks, num_bytes=PROCESS_BYTES + edge_bytes)
+        total = float(sum_of(done, "total"))
         scale = options.learned_degree * self.num_nodes / total if total > 0 else 1.0
         given = self.given
         if given is not None and options.given_decay > 0:
@@ -254,7 +194,7 @@ class ShardedNodes:
     ) -> list[str]:
         if z is None:
             kept = self.runner.keep({"metric": metric})
-            z = self._run(shards.project_metric, [{"x": x, "metric": kept} for x in self.x])
+            z = self._run(shard_graphs.project_metric, [{"x": x, "metric": kept} for x in self.x])
         tasks = [
             {
                 "given": name,
@@ -266,7 +206,7 @@ class ShardedNodes:
             }
             for shard, name in enumerate(given)
         ]
-        return self._run(shards.discount_given, tasks)
+        return self._run(shard_graphs.discount_given, tasks)
 
     def diffuse(self, joined: JoinedShards, options: SelectedOptions) -> DiffusedShards:
         """Return the principal components diffused over a graph."""
@@ -279,15 +219,16 @@ class ShardedNodes:
                 "restart": options.restart,
                 "tolerance": options.tolerance,
             }
+            | ({} if self.old is None else {"start": self.old.diffused})
             for columns in self._columns(None)
         ]
-        blocks = self._run(shards.diffuse, tasks, num_bytes=self._diffusion_bytes(None))
+        blocks = self._run(shard_graphs.diffuse, tasks, num_bytes=self._diffusion_bytes(None))
         return DiffusedShards(joined, blocks)
 
     def rows(self, diffused: DiffusedShards, index: Tensor) -> Tensor:  # (K, n_components)
         """Return some rows of diffused features."""
         task = {"blocks": diffused.blocks, "index": self.runner.keep({"index": index})}
-        found: Tensor = self._one(shards.pick_diffused, task)["rows"]
+        found: Tensor = self._one(shard_graphs.pick_diffused, task)["rows"]
         return found
 
     def diffuse_rows(
@@ -313,7 +254,7 @@ class ShardedNodes:
             for columns in self._columns(num_components)
         ]
         done = self.runner.run(
-            shards.diffuse_some, tasks, num_bytes=self._diffusion_bytes(num_components)
+            shard_graphs.diffuse_some, tasks, num_bytes=self._diffusion_bytes(num_components)
         )
         return torch.cat([each.summary["rows"] for each in done], -1)
 
@@ -342,9 +283,9 @@ class ShardedNodes:
             }
             for shard, name in enumerate(self.features)
         ]
-        done = self.runner.run(shards.class_moments, tasks, num_bytes=self._shard_bytes)
-        mean = _sum(done, "total") / self.num_nodes
-        cross = _sum(done, "cross") - self.total.unsqueeze(-1) * mean
+        done = self.runner.run(shard_graphs.class_moments, tasks, num_bytes=self._shard_bytes)
+        mean = sum_of(done, "total") / self.num_nodes
+        cross = sum_of(done, "cross") - self.total.unsqueeze(-1) * mean
         solved = solve_ridge(self.moment.clone(), cross)
         variance = float((solved * (self._covariance @ solved)).sum())
         scale = (float(options.metric_weight) / max(variance, 1e-30)) ** 0.5
@@ -368,7 +309,7 @@ class ShardedNodes:
             return [self._pick(names, key, index)]
         task = {"x": names, "given": self.given, "bounds": self.bounds, "key": key}
         task["index"] = self.runner.keep({"index": index})
-        found = self._one(shards.pick_blocks, task)
+        found = self._one(shard_graphs.pick_blocks, task)
         return [found[str(number)] for number in range(len(found))]
 
     def scores(self, diffused: DiffusedShards, classifier: Classifier) -> tuple[list[str], ...]:
@@ -379,18 +320,18 @@ class ShardedNodes:
             classifier: the fitted classifier.
 
         Returns:
-            Names of files of scores, and of the terms of :func:`shards.block_means`, which are
-            none without a given graph.
+            Names of files of scores, and of the terms of :func:`shard_graphs.block_means`: none
+            without a given graph.
         """
         kept = self.runner.keep(classifier_tensors(classifier))
         num_shards, said = len(self.x), None
         if len(classifier.blocks) > 1:
-            terms = self._run(shards.block_terms, [{"x": x, "blocks": kept} for x in self.x])
+            terms = self._run(shard_graphs.block_terms, [{"x": x, "blocks": kept} for x in self.x])
             tasks: list[dict[str, Any]] = [
                 {"given": self.given, "terms": terms, "bounds": self.bounds, "shard": shard}
                 for shard in range(num_shards)
             ]
-            said = self._run(shards.block_means, tasks)
+            said = self._run(shard_graphs.block_means, tasks)
         tasks = [
             {
                 "classifier": kept,
@@ -406,7 +347,7 @@ class ShardedNodes:
             }
             for shard in range(num_shards)
         ]
-        return self._run(shards.score, tasks), said or []
+        return self._run(shard_graphs.score, tasks), said or []
 
     @property
     def _covariance(self) -> Tensor:
@@ -430,7 +371,7 @@ class ShardedNodes:
 
     def _diffusion_bytes(self, num_components: int | None) -> int:
         first, last = self._columns(num_components)[0]
-        return _PROCESS_BYTES + self.num_nodes * ((last - first) * _BYTES_OF_ENTRY + 8)
+        return PROCESS_BYTES + self.num_nodes * ((last - first) * _BYTES_OF_ENTRY + 8)
 
     @property
     def _rows(self) -> int:
@@ -438,7 +379,7 @@ class ShardedNodes:
 
     @property
     def _shard_bytes(self) -> int:
-        return _PROCESS_BYTES + self._rows * 8 * sum(self.projection.shape)
+        return PROCESS_BYTES + self._rows * 8 * sum(self.projection.shape)
 
     def _run(
         self, stage: Stage, tasks: Sequence[dict[str, Any]], num_bytes: int | None = None
@@ -462,51 +403,8 @@ def classifier_tensors(classifier: Classifier) -> dict[str, Tensor]:
     }
 
 
-def _search(
-    runner: Runner,
-    points: list[str],
-    key: str,
-    x: list[str],
-    bounds: list[int],
-    num_candidates: int,
-    width: int,
-    num_bytes: int,
-) -> tuple[str, list[str], float]:
-    """Return the index, the candidates of every shard, and the unit of distances."""
-    num_cells = number_of_cells(bounds[-1])
-    num_rows = rows_for_training(num_cells)
-    task: dict[str, Any] = {"names": points, "bounds": bounds, "key": key}
-    task |= {"num_cells": num_cells, "num_rows": num_rows}
-    needed = _PROCESS_BYTES + 3 * num_rows * width
-    quantizer = runner.run(shards.train_index, [task], num_bytes=needed)[0].name
-    tasks: list[dict[str, Any]] = [
-        {"points": name, "x": own, "key": key, "first": first, "quantizer": quantizer}
-        for name, own, first in zip(points, x, bounds, strict=False)
-    ]
-    filled = [done.name for done in runner.run(shards.fill_index, tasks, num_bytes=num_bytes)]
-    # FAISS grows lists by doubling them.
-    needed = _PROCESS_BYTES + 2 * bounds[-1] * (width + 8)
-    task = {"filled": filled, "quantizer": quantizer}
-    index = runner.run(shards.merge_index, [task], num_bytes=needed)[0].name
-    tasks = [
-        {
-            "index": index,
-            "points": name,
-            "key": key,
-            "x": x,
-            "bounds": bounds,
-            "shard": shard,
-            "num_candidates": min(num_candidates, bounds[-1] - 1),
-        }
-        for shard, name in enumerate(points)
-    ]
-    done = runner.run(shards.search, tasks, num_bytes=num_bytes)
-    near = torch.cat([each.summary["near"] for each in done])
-    unit = float(near.median()) if len(near) else 0.0
-    return index, [each.name for each in done], unit if unit > 0 else 1.0
-
-
-def _sum(done: Sequence[Done], key: str) -> Tensor:
+def sum_of(done: Sequence[Done], key: str) -> Tensor:
+    """Return the sum of a tensor in all summaries, in the order of the tasks."""
     total = done[0].summary[key].clone()
     for each in done[1:]:
         total += each.summary[key]

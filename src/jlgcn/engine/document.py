@@ -40,10 +40,16 @@ _CHECK = record(
         "evidence": text(10_000),
         "num_labels": whole(1, 2**62),
         "head": _NAME,
+        "labels": _NAME,
+        "quantizer": _NAME,
         "index": _NAME,
         "x": _NAMES,
+        "learned": _NAMES,
+        "edges": _NAMES,
         "scores": _NAMES,
         "said": _NAMES,
+        "predictions": _NAMES,
+        "inputs": _NAMES,
     }
 )
 
@@ -62,6 +68,12 @@ def read_document(uri: str) -> dict[str, Any]:
         raise ValueError(f"{uri}/{DOCUMENT} does not have its own hash; copy or fit it again")
     _CHECK({"sha256": own_hash} | found, "")
     return dict(found)
+
+
+def names_of_parts(document: Mapping[str, Any]) -> set[str]:
+    """Return the names of all files in ``parts`` that a model needs."""
+    single = {document[name] for name in ("head", "labels", "quantizer", "index")}
+    return single.union(*(document[name] for name in ("x", "learned", "edges", "scores", "said")))
 
 
 def write_document(uri: str, document: Mapping[str, Any]) -> None:

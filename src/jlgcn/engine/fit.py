@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from typing import Any
@@ -13,16 +13,24 @@ import torch
 from torch import Tensor
 
 from jlgcn.closed_form.fit import Fitted, fit_layers, labelled_problem
+from jlgcn.closed_form.layer import Problem
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.scaling import KINDS, ColumnStatistics, FeatureScaler, Kind, guess_kind
-from jlgcn.closed_form.sharded import DiffusedShards, Done, ShardedNodes, classifier_tensors
-from jlgcn.engine.document import write_document
+from jlgcn.closed_form.sharded import (
+    DiffusedShards,
+    Done,
+    JoinedShards,
+    ShardedNodes,
+    classifier_tensors,
+)
+from jlgcn.closed_form.sharded_prepare import prepare_nodes
+from jlgcn.engine.document import names_of_parts, write_document
+from jlgcn.engine.joins import JOIN_BYTES, join_edges
 from jlgcn.engine.predict import write_predictions
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import (
     ItemTable,
     from_bytes,
-    join_edges,
     open_table,
     read_shard,
     stamp_of,
@@ -30,9 +38,6 @@ from jlgcn.engine.table import (
 from jlgcn.engine.tasks import Engine, Executor
 
 logger = logging.getLogger(__name__)
-
-# Memory of the join of edges: two thirds are DuckDB's.
-_JOIN_BYTES = 3 * 2**30
 
 # Rows by which "auto" tells kinds of features apart.
 _NUM_SAMPLED = 2000
@@ -66,18 +71,17 @@ def fit_shards(
     engine = Engine(Store(f"{out}/parts"), executor)
     bounds = table.bounds
     sampled = max(1, _NUM_SAMPLED // len(table.pieces))
-    shard_bytes = 2**29 + 24 * max(np.diff(bounds).tolist()) * max(64, len(table.columns))
     tasks = [task | {"num_sampled": sampled} for task in table.arguments()]
-    read = engine.run(read_shard, tasks, num_bytes=shard_bytes)
+    read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
     raw = [done.name for done in read]
-    names, labeled, y = _labels(read, bounds, label)
+    names, labeled, y = as_classes(labels_in(read, bounds), label)
     fitted_scaler = _scaler(read, scaler)
     settings = {name: getattr(fitted_scaler, name) for name in ("kind", "is_count", "power")}
-    joined = None
+    joined = []
     if edges is not None:
-        task = {"uri": edges, "stamp": stamp_of(edges), "raw": raw, "bounds": bounds}
-        joined = engine.run(join_edges, [task], num_bytes=_JOIN_BYTES)[0].name
-    nodes = ShardedNodes.prepare(
+        task = {"uri": edges, "stamp": stamp_of(edges), "rows": raw, "bounds": bounds}
+        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=JOIN_BYTES)]
+    nodes = prepare_nodes(
         engine,
         raw,
         bounds,
@@ -89,24 +93,42 @@ def fit_shards(
         num_candidates=options.n_candidates,
         edges=joined,
     )
-    fitted = fit_layers(labelled_problem(nodes, labeled, y), options)
-    return _write(out, table, engine, nodes, fitted, fitted_scaler, names, raw, len(y))
+    problem = labelled_problem(nodes, labeled, y)
+    fields = {
+        "classes": names,
+        "columns": list(table.columns),
+        "id_column": id_column,
+        "label_column": label,
+        "edges": joined,
+        "inputs": [stamp_of(items, edges, None)],
+    }
+    return write_model(out, fields, problem, fit_layers(problem, options), fitted_scaler, raw)
 
 
-def _labels(
-    read: Sequence[Done], bounds: Sequence[int], label: str
-) -> tuple[list[str], Tensor, Tensor]:
+def shard_bytes(table: ItemTable) -> int:
+    """Return the memory that reading a shard takes."""
+    rows: int = max(np.diff(table.bounds).tolist())
+    return 2**29 + 24 * rows * max(64, len(table.columns))
+
+
+def labels_in(read: Sequence[Done], bounds: Sequence[int]) -> dict[int, str]:
+    """Return the labels of rows that were read."""
+    found: dict[int, str] = {}
+    for done, first in zip(read, bounds, strict=False):
+        rows = (done.summary["labeled"] + first).tolist()
+        found |= zip(rows, from_bytes(done.summary["labels"]), strict=True)
+    return found
+
+
+def as_classes(labels: dict[int, str], column: str) -> tuple[list[str], Tensor, Tensor]:
     """Return names of classes, labelled rows and their classes."""
-    rows = torch.cat(
-        [done.summary["labeled"] + first for done, first in zip(read, bounds, strict=False)]
-    )
-    texts = [text for done in read for text in from_bytes(done.summary["labels"])]
-    if not texts:
-        raise ValueError(f"column {label!r} has no label; label at least one row of each class")
-    names, y = np.unique(texts, return_inverse=True)
+    if not labels:
+        raise ValueError(f"column {column!r} has no label; label at least one row of each class")
+    rows = sorted(labels)
+    names, y = np.unique([labels[row] for row in rows], return_inverse=True)
     if len(names) == 1:
         raise ValueError(f"all labels are of one class, {names[0]!r}; label rows of every class")
-    return names.tolist(), rows, torch.from_numpy(y)
+    return names.tolist(), torch.tensor(rows), torch.from_numpy(y)
 
 
 def _scaler(read: Sequence[Done], kind: Kind) -> FeatureScaler:
@@ -123,64 +145,74 @@ def _scaler(read: Sequence[Done], kind: Kind) -> FeatureScaler:
     return FeatureScaler.of_statistics(reduce(ColumnStatistics.merge, parts), kind)
 
 
-def _write(
+def write_model(
     out: str,
-    table: ItemTable,
-    engine: Engine,
-    nodes: ShardedNodes,
+    fields: dict[str, Any],
+    problem: Problem[JoinedShards, DiffusedShards],
     fitted: Fitted[DiffusedShards],
     scaler: FeatureScaler,
-    classes: list[str],
-    raw: list[str],
-    num_labels: int,
+    ids: list[str],
 ) -> dict[str, Any]:
-    """Score all rows, write predictions and document, delete what prediction does not need."""
+    """Score all rows, write predictions and document, delete what is needed no more.
+
+    Args:
+        out: folder of the model.
+        fields: classes, columns, edges and inputs of the document.
+        problem: nodes and labels.
+        fitted: what was fitted to them.
+        scaler: the scaler of features.
+        ids: file of each shard with its ids.
+    """
+    nodes, (head, *_) = problem.nodes, fitted.layers[::-1]
+    assert isinstance(nodes, ShardedNodes)
+    engine = nodes.runner
+    assert isinstance(engine, Engine)
     scores, said = nodes.scores(fitted.diffused, fitted.classifier)
     tasks = [
         {
             "scores": scores[shard],
-            "raw": raw[shard],
-            "id_column": table.id_column,
-            "label_column": table.label_column,
-            "classes": classes,
+            "ids": ids[shard],
             "first": first,
             "shard": shard,
+            **{name: fields[name] for name in ("id_column", "label_column", "classes")},
         }
         for shard, first in enumerate(nodes.bounds[:-1])
     ]
     writer = Engine(Store(f"{out}/predictions", *engine.store.uris), engine.executor)
-    writer.run(write_predictions, tasks, num_bytes=2**29, suffix=".parquet")
-    head = engine.keep(
-        {
-            "shift": scaler.shift,
-            "scale": scaler.scale,
-            "projection": nodes.projection,
-            "metric": fitted.layers[-1].metric,
-            **classifier_tensors(fitted.classifier),
-        }
-    )
-    document = {
+    written = writer.run(write_predictions, tasks, num_bytes=2**29, suffix=".parquet")
+    parts = {
+        "shift": scaler.shift,
+        "scale": scaler.scale,
+        "projection": nodes.projection,
+        "metric": head.metric,
+    }
+    document = fields | {
         "schema": 1,
         "options": asdict(fitted.options),
-        "classes": classes,
-        "columns": list(table.columns),
-        "id_column": table.id_column,
-        "label_column": table.label_column,
-        "scaler": {n: getattr(scaler, n) for n in ("kind", "is_count", "power")},
+        "scaler": {name: getattr(scaler, name) for name in ("kind", "is_count", "power")},
         "bounds": nodes.bounds,
         "unit": nodes.unit,
         "learned_scale": fitted.diffused.joined.scale,
         "landmark_gamma": fitted.classifier.landmarks.gamma,
         "losses": [layer.loss for layer in fitted.layers],
         "evidence": str(fitted.evidence),
-        "num_labels": num_labels,
-        "head": head,
+        "num_labels": len(problem.y),
+        "head": engine.keep(parts | classifier_tensors(fitted.classifier)),
+        "labels": engine.keep({"rows": problem.labeled, "y": problem.y}),
+        "quantizer": nodes.quantizer,
         "index": nodes.index,
         "x": nodes.x,
+        "learned": fitted.diffused.learned,
         "scores": scores,
-        "said": list(said),
+        "said": said,
+        "predictions": [done.name for done in written],
     }
     write_document(out, document)
-    needed = {head, nodes.index, *nodes.x, *scores, *said}
-    engine.store.remove([name for name in engine.store.names() if name not in needed])
+    clean(out, document)
     return document
+
+
+def clean(out: str, document: Mapping[str, Any]) -> None:
+    """Delete the files that the model in a folder does not need."""
+    Store(f"{out}/parts").keep_only(names_of_parts(document))
+    Store(f"{out}/predictions").keep_only(set(document["predictions"]))

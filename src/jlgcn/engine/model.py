@@ -15,6 +15,7 @@ from jlgcn.engine.predict import BATCH_ROWS, attach_rows
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import open_table
 from jlgcn.engine.tasks import Engine
+from jlgcn.engine.update import update_shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,50 @@ class ShardedModel:
     def num_rows(self) -> int:
         """Number of fitted rows."""
         return int(self.document["bounds"][-1])
+
+    def update(
+        self,
+        items: str | None = None,
+        *,
+        edges: str | None = None,
+        labels: str | None = None,
+        shard_rows: int | None = None,
+        engine: EngineName = "local",
+        num_workers: int | None = None,
+        address: str | None = None,
+    ) -> ShardedModel:
+        """Add rows, edges and labels to the model, and return what is in its folder now.
+
+        Hyperparameters, scaling, principal directions and the metric stay. Fitted rows keep their
+        neighbours, and get those new rows that choose them; features are diffused over the larger
+        graph, from the old solution; the classifiers are fitted again, to all labels. So an update
+        takes a fraction of a fit; after many, fit again. The same update is made once: run it again
+        after an interruption.
+
+        Args:
+            items: Parquet files of new rows, with the columns of fit; labels are optional. None for
+                none.
+            edges: Parquet files of new edges, between any rows. None for none.
+            labels: Parquet files with the columns of ids and labels of fit (without an id column:
+                "row", its number), for any rows, whose old labels they replace. None for none.
+            shard_rows: as of :meth:`fit`, like the arguments after it.
+            engine: see there.
+            num_workers: see there.
+            address: see there.
+
+        Cost: a search for the new rows alone; one diffusion; no selection of hyperparameters.
+        """
+        with open_executor(engine, num_workers, address) as executor:
+            document = update_shards(
+                self.uri,
+                self.document,
+                items,
+                edges=edges,
+                labels=labels,
+                executor=executor,
+                shard_rows=shard_rows,
+            )
+        return ShardedModel(self.uri, document)
 
     def predict(
         self,

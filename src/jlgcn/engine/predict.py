@@ -9,8 +9,9 @@ import torch
 
 from jlgcn._optional import require
 from jlgcn.closed_form.model import AttachedRows
-from jlgcn.closed_form.shards import Files, Output, Rows, read_classifier, scaled, searched
-from jlgcn.engine.table import ids_of, read_rows
+from jlgcn.closed_form.shard_graphs import read_classifier
+from jlgcn.closed_form.shards import Files, Output, Rows, scaled, searched
+from jlgcn.engine.table import ids_of, read_ids, read_rows
 from jlgcn.graphs.candidates import Candidates
 from jlgcn.ops.cells import CellIndex
 
@@ -74,7 +75,7 @@ def attach_rows(
 def write_predictions(
     files: Files,
     scores: str,
-    raw: str,
+    ids: str,
     id_column: str | None,
     label_column: str,
     classes: Sequence[str],
@@ -83,8 +84,8 @@ def write_predictions(
 ) -> Output:
     """Write the predictions of a shard of fitted rows."""
     logits = files.tensors(scores)["logits"]
-    ids = ids_of(files.tensors(raw), first, len(logits))
-    return predictions(logits, ids, id_column, label_column, classes)
+    names = read_ids(files, ids, first, len(logits))
+    return predictions(logits, names, id_column, label_column, classes)
 
 
 def predictions(

@@ -112,10 +112,10 @@ class Store:
             raise
         stream.close()
 
-    def remove(self, names: list[str]) -> None:
-        """Delete files of tasks that nobody needs any more."""
-        for name in names:
-            for file_name in (f"{name}{_DATA}", f"{name}{_SUMMARY}"):
+    def keep_only(self, needed: set[str]) -> None:
+        """Delete the files of all other tasks, which nobody needs any more."""
+        for name in set(self.names()) - needed:
+            for file_name in (f"{name}{suffix}" for suffix in (_DATA, _SUMMARY, ".parquet")):
                 if self._exists(self._files, f"{self._root}/{file_name}"):
                     self._files.delete_file(f"{self._root}/{file_name}")
                 (self._cache(self.uris[0]) / file_name).unlink(missing_ok=True)

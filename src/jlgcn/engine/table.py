@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jlgcn._files import sha256_of
 from jlgcn._optional import require
 from jlgcn.closed_form.scaling import ColumnStatistics
 from jlgcn.closed_form.shards import Files, Output, features_to_tensors
@@ -30,10 +29,8 @@ _MAX_SHARD_NUMBERS = 2**26
 _SPARSE_SHARE = 0.25
 _MIN_SPARSE_COLUMNS = 100
 
-_UNLABELED = (None, "", "-1", "-1.0", "nan")
-
-# Memory of DuckDB before it spills to disk.
-_JOIN_BYTES = 2 * 2**30
+#: What is no label.
+UNLABELED = (None, "", "-1", "-1.0", "nan")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class ItemTable:
         id_column: column of unique ids; None for row numbers.
         label_column: column of classes; None for none.
         pieces: for every shard, parts of files: path, row group, first row, number of rows.
-        stamp: sizes and times of the files, by which changed files are told from old ones.
+        stamp: hash of the files' sizes and times, by which changed files are told from old ones.
     """
 
     uri: str
@@ -88,11 +85,12 @@ def open_table(
         id_column: column of unique ids; None for row numbers.
         label_column: column of classes; None for none.
         drop: columns that are not features.
-        features: columns that are features, in this order; None for all others.
+        features: columns of a model that are features, in this order, and labels are optional; None
+            for all others.
         shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
     """
     parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
-    files, found = _parquet_files(uri)
+    files, found = parquet_files(uri)
     width, names, parts = 1, None, []
     for info in found:
         with files.open_input_file(info.path) as file:
@@ -109,6 +107,8 @@ def open_table(
             groups = [meta.metadata.row_group(i).num_rows for i in range(meta.num_row_groups)]
         parts += [(info.path, group, rows) for group, rows in enumerate(groups)]
     assert names is not None
+    if features is not None and label_column not in names:
+        label_column = None
     for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
         if name is not None and name not in names:
             raise ValueError(
@@ -124,13 +124,12 @@ def open_table(
     if not columns or not sum(rows for *_, rows in parts):
         raise ValueError(f"{uri} must have a row and a column of features; add some")
     limit = shard_rows or max(1024, min(MAX_SHARD_ROWS, _MAX_SHARD_NUMBERS // width))
-    stamp = json.dumps([(info.path, info.size, info.mtime_ns) for info in found])
-    return ItemTable(
-        uri, tuple(columns), id_column, label_column, tuple(_shards(parts, limit)), stamp
-    )
+    pieces = tuple(_shards(parts, limit))
+    return ItemTable(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri))
 
 
-def _parquet_files(uri: str) -> tuple[Any, list[Any]]:
+def parquet_files(uri: str) -> tuple[Any, list[Any]]:
+    """Return the filesystem of a folder or file, and its Parquet files."""
     fs = require("pyarrow.fs", "scale", f"reading {uri}")
     files, path = filesystem(uri)
     info = files.get_file_info(path)
@@ -253,7 +252,7 @@ def read_shard(
     """Read a shard: features and ids to its file, statistics and labels to the summary."""
     x, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
     found = ColumnStatistics.of(x)
-    known = [row for row, label in enumerate(labels) if label not in _UNLABELED]
+    known = [row for row, label in enumerate(labels) if label not in UNLABELED]
     summary = {
         name: value if isinstance(value, Tensor) else torch.tensor(value)
         for name, value in found._asdict().items()
@@ -284,6 +283,18 @@ def ids_of(tensors: Any, first: int, count: int) -> Any:  # noqa: ANN401
     return arrow.LargeStringArray.from_buffers(count, *parts)
 
 
+def read_ids(files: Files, name: str, first: int, count: int) -> Any:  # noqa: ANN401
+    """Return the ids of a shard: of its raw features, or of its Parquet file of predictions."""
+    if not name.endswith(".parquet"):
+        return ids_of(files.tensors(name), first, count)
+    arrow = require("pyarrow", "scale", "ids")
+    parquet = require("pyarrow.parquet", "scale", "ids")
+    places, path = filesystem(name)
+    with places.open_input_file(path) as file:
+        ids = parquet.ParquetFile(file).read().column(0)
+    return ids.cast(arrow.large_string()).combine_chunks()
+
+
 def to_bytes(texts: Sequence[str | None]) -> Tensor:  # (bytes,), uint8
     """Return texts as a tensor, for a summary."""
     return torch.tensor(list(json.dumps(texts).encode()), dtype=torch.uint8)
@@ -295,68 +306,8 @@ def from_bytes(content: Tensor) -> list[str]:
     return found
 
 
-def join_edges(files: Files, uri: str, stamp: str, raw: list[str], bounds: list[int]) -> Output:
-    """Join both ends of edges to numbers of rows, out of core, by DuckDB.
-
-    The first two columns of the edges are ids, a column ``weight`` is optional. Weights of
-    duplicates are added, without weights they count once; then an edge has the larger weight of its
-    two directions.
-    """
-    duckdb = require("duckdb", "scale", "joining edges to rows by their ids")
-    dataset = require("pyarrow.dataset", "scale", "reading edges")
-    arrow = require("pyarrow", "scale", "reading edges")
-    source, found = _parquet_files(uri)
-    edges = dataset.dataset([info.path for info in found], filesystem=source, format="parquet")
-    names = edges.schema.names
-    if len(names) < 2:
-        raise ValueError(f"{uri} must have a column for each end of an edge; it has {names}")
-    has_weight = "weight" in names[2:]
-    schema = arrow.schema([("id", arrow.large_string()), ("row", arrow.int64())])
-
-    def batches() -> Iterator[Any]:
-        for name, first, last in zip(raw, bounds, bounds[1:], strict=False):
-            ids = ids_of(files.tensors(name), first, last - first)
-            yield arrow.record_batch([ids, np.arange(first, last)], schema=schema)
-
-    with tempfile.TemporaryDirectory() as folder:
-        base = duckdb.connect(os.path.join(folder, "join.duckdb"))
-        base.execute(f"SET memory_limit = '{_JOIN_BYTES // 2**20}MiB'")
-        base.execute("SET threads = 1")
-        base.register("all_ids", arrow.RecordBatchReader.from_batches(schema, batches()))
-        base.execute("CREATE TABLE ids AS SELECT * FROM all_ids")
-        twice = base.execute("SELECT id FROM ids GROUP BY id HAVING count(*) > 1 LIMIT 1")
-        if (double := twice.fetchone()) is not None:
-            raise ValueError(f"ids must be unique, but several rows are {double[0]!r}; drop some")
-        base.register("edges", edges)
-        first, second = (_quoted(name) for name in names[:2])
-        weight = "e.weight" if has_weight else "1"
-        sums = "sum(w)" if has_weight else "1"
-        base.execute(
-            f"CREATE TABLE found AS SELECT i, j, {sums} AS w FROM (SELECT a.row AS i, b.row AS j, "  # noqa: S608
-            f"{weight} AS w FROM edges e JOIN ids a ON a.id = CAST(e.{first} AS VARCHAR) "
-            f"JOIN ids b ON b.id = CAST(e.{second} AS VARCHAR)) GROUP BY i, j"
-        )
-        (num_found,) = base.execute("SELECT count(*) FROM found").fetchone()
-        if num_found == 0:
-            raise ValueError(f"no edge in {uri} names two rows of the table; use the ids of --id")
-        parts = base.execute(
-            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "
-            "found) GROUP BY i, j ORDER BY i, j"
-        ).fetchnumpy()
-        base.close()
-    row, col, weights = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
-    if not bool((weights >= 0).all()):
-        raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
-    starts = torch.searchsorted(row, torch.tensor(bounds))
-    tensors = {"row": row, "col": col.int(), "weight": weights.float(), "starts": starts}
-    return Output(tensors, {"num_edges": torch.tensor(num_found)})
-
-
-def stamp_of(uri: str) -> str:
-    """Return sizes and times of Parquet files."""
-    return json.dumps([(info.path, info.size, info.mtime_ns) for info in _parquet_files(uri)[1]])
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+def stamp_of(*uris: str | None) -> str:
+    """Return a hash of the names, sizes and times of Parquet files."""
+    found = [[] if uri is None else parquet_files(uri)[1] for uri in uris]
+    stamps = [[(info.path, info.size, info.mtime_ns) for info in each] for each in found]
+    return sha256_of(json.dumps(stamps).encode())

@@ -103,6 +103,16 @@ class CellIndex:
         arrays = [np.ascontiguousarray(part.numpy()) for part in (points, row, cell)]
         self._index.add_core(len(points), *(faiss.swig_ptr(part) for part in arrays))
 
+    def merge(self, other: CellIndex) -> None:
+        """Add the rows of an index with the same cells."""
+        own, theirs = self._index.invlists, other._index.invlists
+        for cell in range(self._index.nlist):
+            ids, codes = theirs.get_ids(cell), theirs.get_codes(cell)
+            own.add_entries(cell, theirs.list_size(cell), ids, codes)
+            theirs.release_ids(cell, ids)
+            theirs.release_codes(cell, codes)
+        self._index.ntotal += other._index.ntotal
+
     def write(self, file: BinaryIO) -> None:
         """Write the index; its rows are not copied."""
         faiss = _faiss()

@@ -1,0 +1,130 @@
+"""Edges and labels that name rows by id, joined to numbers of rows out of core, by DuckDB."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from jlgcn._optional import require
+from jlgcn.closed_form.shards import Files, Output
+from jlgcn.engine.table import UNLABELED, parquet_files, read_ids, to_bytes
+
+#: Memory of a join: two thirds are DuckDB's, before it spills to disk.
+JOIN_BYTES = 3 * 2**30
+
+
+def join_edges(
+    files: Files, uri: str, stamp: str, rows: list[str], bounds: list[int], num_fitted: int = 0
+) -> Output:
+    """Join both ends of edges to numbers of rows.
+
+    The first two columns of the edges are ids, a column ``weight`` is optional. Weights of
+    duplicates are added, without weights they count once; then an edge has the larger weight of its
+    two directions. Where the first `num_fitted` rows are fitted, only edges of a new row with a
+    fitted one are kept, by their new rows.
+    """
+    with _ids(files, rows, bounds) as base:
+        names = _register(base, "edges", uri)
+        if len(names) < 2:
+            raise ValueError(f"{uri} must have a column for each end of an edge; it has {names}")
+        has_weight = "weight" in names[2:]
+        first, second = (_quoted(name) for name in names[:2])
+        base.execute(
+            f"CREATE TABLE found AS SELECT i, j, {'sum(w)' if has_weight else '1'} AS w FROM "  # noqa: S608
+            f"(SELECT a.row AS i, b.row AS j, {'e.weight' if has_weight else '1'} AS w "
+            f"FROM edges e JOIN ids a ON a.id = CAST(e.{first} AS VARCHAR) "
+            f"JOIN ids b ON b.id = CAST(e.{second} AS VARCHAR)) GROUP BY i, j"
+        )
+        (num_found,) = base.execute("SELECT count(*) FROM found").fetchone()
+        if num_found == 0:
+            raise ValueError(f"no edge in {uri} names two rows of the table; use the ids of --id")
+        kept = f"WHERE i >= {num_fitted} AND j < {num_fitted}" if num_fitted else ""
+        parts = base.execute(
+            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "  # noqa: S608
+            f"found) {kept} GROUP BY i, j ORDER BY i, j"
+        ).fetchnumpy()
+    row, col, weight = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
+    if not bool((weight >= 0).all()):
+        raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
+    starts = torch.searchsorted(row, torch.tensor(bounds))
+    return Output({"row": row, "col": col.int(), "weight": weight.float(), "starts": starts})
+
+
+def join_labels(
+    files: Files,
+    uri: str | None,
+    stamp: str,
+    rows: list[str],
+    bounds: list[int],
+    id_column: str | None,
+    label_column: str,
+) -> Output:
+    """Join labels to numbers of rows; without labels, only check that no id is there twice."""
+    numbers, texts = np.zeros(0, dtype=np.int64), []
+    with _ids(files, rows, bounds) as base:
+        if uri is not None:
+            names = _register(base, "labels", uri)
+            id_column = id_column or "row"
+            for name in (id_column, label_column):
+                if name not in names:
+                    raise ValueError(f"{uri} must have a column {name!r}, but it has {names}")
+            label = f"CAST(l.{_quoted(label_column)} AS VARCHAR)"
+            found = base.execute(
+                f"SELECT a.row AS row, any_value({label}) AS label FROM labels l "  # noqa: S608
+                f"JOIN ids a ON a.id = CAST(l.{_quoted(id_column)} AS VARCHAR) "
+                "GROUP BY a.row ORDER BY a.row"
+            ).fetchall()
+            found = [each for each in found if each[1] not in UNLABELED]
+            if not found:
+                raise ValueError(f"no label in {uri} is of a row of the model; use its ids")
+            numbers, texts = np.array([row for row, _ in found]), [label for _, label in found]
+    return Output(summary={"rows": torch.from_numpy(numbers), "labels": to_bytes(texts)})
+
+
+@contextmanager
+def _ids(files: Files, rows: Sequence[str], bounds: Sequence[int]) -> Iterator[Any]:
+    """Open a database with a table of the ids and numbers of all rows."""
+    duckdb = require("duckdb", "scale", "joining ids")
+    arrow = require("pyarrow", "scale", "joining ids")
+    schema = arrow.schema([("id", arrow.large_string()), ("row", arrow.int64())])
+
+    def batches() -> Iterator[Any]:
+        for name, first, last in zip(rows, bounds, bounds[1:], strict=False):
+            ids = read_ids(files, name, first, last - first)
+            yield arrow.record_batch([ids, np.arange(first, last)], schema=schema)
+
+    with tempfile.TemporaryDirectory() as folder:
+        base = duckdb.connect(os.path.join(folder, "join.duckdb"))
+        try:
+            base.execute(f"SET memory_limit = '{JOIN_BYTES * 2 // 3 // 2**20}MiB'")
+            base.execute("SET threads = 1")
+            base.register("all_ids", arrow.RecordBatchReader.from_batches(schema, batches()))
+            base.execute("CREATE TABLE ids AS SELECT * FROM all_ids")
+            twice = base.execute("SELECT id FROM ids GROUP BY id HAVING count(*) > 1 LIMIT 1")
+            if (double := twice.fetchone()) is not None:
+                raise ValueError(
+                    f"ids must be unique, but several rows are {double[0]!r}; drop some"
+                )
+            yield base
+        finally:
+            base.close()
+
+
+def _register(base: Any, name: str, uri: str) -> list[str]:  # noqa: ANN401
+    dataset = require("pyarrow.dataset", "scale", f"reading {uri}")
+    source, found = parquet_files(uri)
+    table = dataset.dataset([info.path for info in found], filesystem=source, format="parquet")
+    base.register(name, table)
+    names: list[str] = table.schema.names
+    return names
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -1,0 +1,103 @@
+"""Rows, edges and labels added to a model of shards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from jlgcn.closed_form.fit import labelled_problem, refit_heads
+from jlgcn.closed_form.options import ClosedFormOptions
+from jlgcn.closed_form.scaling import FeatureScaler
+from jlgcn.closed_form.sharded import OldShards
+from jlgcn.closed_form.sharded_prepare import prepare_nodes
+from jlgcn.engine.fit import as_classes, clean, labels_in, shard_bytes, write_model
+from jlgcn.engine.joins import JOIN_BYTES, join_edges, join_labels
+from jlgcn.engine.store import Store
+from jlgcn.engine.table import from_bytes, open_table, read_shard, stamp_of
+from jlgcn.engine.tasks import Engine, Executor
+
+logger = logging.getLogger(__name__)
+
+
+def update_shards(
+    uri: str,
+    document: Mapping[str, Any],
+    items: str | None,
+    *,
+    edges: str | None,
+    labels: str | None,
+    executor: Executor,
+    shard_rows: int | None,
+) -> dict[str, Any]:
+    """Update a model by an executor, and return its document; see :meth:`ShardedModel.update`."""
+    if items is edges is labels is None:
+        raise ValueError("an update needs new rows, edges or labels; pass some")
+    stamp = stamp_of(items, edges, labels)
+    if stamp in document["inputs"]:
+        logger.warning("%s has these rows, edges and labels already", uri)
+        clean(uri, document)
+        return dict(document)
+    engine = Engine(Store(f"{uri}/parts"), executor)
+    id_column, label = document["id_column"], document["label_column"]
+    head, known = (engine.store.tensors(document[name]) for name in ("head", "labels"))
+    scaler = FeatureScaler(shift=head["shift"], scale=head["scale"], **document["scaler"])
+    classes = [document["classes"][number] for number in known["y"].tolist()]
+    texts = dict(zip(known["rows"].tolist(), classes, strict=True))
+    bounds, raw = list(document["bounds"]), []
+    if items is not None:
+        table = open_table(
+            items,
+            id_column=id_column,
+            label_column=label,
+            features=document["columns"],
+            shard_rows=shard_rows,
+        )
+        tasks = [task | {"num_sampled": 1} for task in table.arguments()]
+        read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
+        if (width := len(read[0].summary["mean"])) != len(scaler.shift):
+            raise ValueError(
+                f"rows must have the {len(scaler.shift)} features of the model, but those of "
+                f"{items} have {width}; pass the same columns"
+            )
+        new = [bounds[-1] + bound for bound in table.bounds]
+        texts |= labels_in(read, new)
+        raw, bounds = [done.name for done in read], bounds + new[1:]
+    ids = [f"{uri}/predictions/{name}.parquet" for name in document["predictions"]] + raw
+    join: dict[str, Any] = {"rows": ids, "bounds": bounds}
+    joined = list(document["edges"])
+    if edges is not None:
+        task = join | {"uri": edges, "stamp": stamp_of(edges)}
+        joined += [done.name for done in engine.run(join_edges, [task], num_bytes=JOIN_BYTES)]
+    task = join | {"uri": labels, "stamp": stamp_of(labels)}
+    task |= {"id_column": id_column, "label_column": label}
+    (done,) = engine.run(join_labels, [task], num_bytes=JOIN_BYTES)
+    texts |= zip(done.summary["rows"].tolist(), from_bytes(done.summary["labels"]), strict=True)
+    names, labeled, y = as_classes(texts, label)
+    options = ClosedFormOptions(**document["options"])
+    nodes = prepare_nodes(
+        engine,
+        raw,
+        bounds,
+        document["head"],
+        document["scaler"],
+        num_features=len(scaler.shift),
+        is_sparse=scaler.kind == "words",
+        num_components=options.n_components,
+        num_candidates=options.n_candidates,
+        edges=joined,
+        old=OldShards(
+            x=document["x"],
+            projection=head["projection"],
+            quantizer=document["quantizer"],
+            index=document["index"],
+            unit=document["unit"],
+            learned=document["learned"],
+            diffused=document["scores"],
+        ),
+    )
+    problem = labelled_problem(nodes, labeled, y)
+    fitted = refit_heads(problem, options, head["metric"])
+    fields = {name: document[name] for name in ("columns", "id_column", "label_column")}
+    fields |= {"classes": names, "edges": joined, "inputs": [*document["inputs"], stamp]}
+    return write_model(uri, fields, problem, fitted, scaler, ids)
