@@ -31,7 +31,7 @@ MAX_EQUAL = 256
 _SEARCHED_COMPONENTS = 128
 
 # Queries of a search in memory at a time.
-_CHUNK_QUERIES = 2**14
+_CHUNK_QUERIES = 2**16
 
 # Distances by which all shards together estimate the unit.
 _UNIT_ENTRIES = 2**21
