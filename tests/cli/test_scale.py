@@ -29,12 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_update_adds_rows(folder: Path) -> None:
-    new = draw(20, seed=1)
-    columns: dict[str, Any] = {"id": [f"new {row}" for row in range(20)]}
+    new = draw(50, seed=1)
+    columns: dict[str, Any] = {"id": [f"new {row}" for row in range(50)]}
     columns |= {f"f{k}": new.x[:, k] for k in range(new.x.shape[1])}
     pq.write_table(pa.table(columns), folder / "new.parquet")
     output = run("update", folder / "model", folder / "new.parquet", "--workers", 1).output
-    assert output.startswith("320 rows (20 new), 40 labels of 3 classes; ")
+    assert output.startswith("350 rows (50 new), 40 labels of 3 classes; ")
     (folder / "wines").mkdir()
     refused = run("update", folder / "wines", folder / "new.parquet", code=2).output
     assert "was not fitted by an engine; fit it again with the new rows" in refused

@@ -78,7 +78,7 @@ class CellIndex:
     def __init__(self, index: Any, quantizer: Any = None) -> None:  # noqa: ANN401
         self._index = index
         self._quantizer = quantizer  # FAISS does not hold it
-        index.nprobe = _NUM_PROBES
+        index.nprobe = min(_NUM_PROBES, index.nlist)
 
     @classmethod
     def empty(cls, quantizer: Tensor) -> CellIndex:
@@ -121,7 +121,7 @@ class CellIndex:
     def search(self, points: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor]:
         """Return the nearest rows of queries, and squared distances, (M, K); -1 where fewer."""
         queries = points.contiguous().numpy()
-        near, cells = self._index.quantizer.search(queries, min(_NUM_PROBES, self._index.nlist))
+        near, cells = self._index.quantizer.search(queries, self._index.nprobe)
         # One cell after the other, while its rows are in the processor's cache: a third faster.
         order = cells[:, 0].argsort(kind="stable")
         found = np.empty((len(queries), num_neighbors), dtype=np.int64)
