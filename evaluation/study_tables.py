@@ -23,6 +23,7 @@ AUDIT_MEASURES: dict[str, tuple[str, ...]] = {
 }
 
 _NETWORKS = ("gcn", "sage", "gcnii")
+_TERMS = {"adamic-adar": "Adamic-Adar", "jaccard": "Jaccard", "gae": "GAE"}
 _VARIANTS = ("decoupled", "fixed graph", "gcn")
 _SETTINGS = {"given": "all edges", "edges50": "half of the edges", "nograph": "no edges"}
 
@@ -94,10 +95,11 @@ def audit_table(lines: list[dict[str, Any]], task: str) -> str:
             means = (
                 np.mean([line[field] for line in own]) for field in AUDIT_MEASURES[task] if own
             )
-            cells.append(" / ".join(f"{100 * mean:.1f}" for mean in means))
+            cells.append("\u00a0/\u00a0".join(f"{100 * mean:.1f}" for mean in means))
             counts |= {len(own)} if own else set()
         rows.append([name, f"{100 * share:g} %", *cells, _range(counts)])
-    return markdown([["data", "share", *methods, "seeds"], *rows])
+    names = [_TERMS.get(method, method) for method in methods]
+    return markdown([["data", "share", *names, "seeds"], *rows])
 
 
 def attack_table(lines: list[dict[str, Any]]) -> str:
