@@ -265,16 +265,15 @@ def test_fit_says_what_features_were_taken_for(folder: Path, tmp_path: Path) -> 
 def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
     wines, model = folder / "wines.csv", folder / "model"
     fit = ("--label", "grape", "--out", folder / "other")
-    result = run("fit", wines, *fit, code=2)
-    assert "name" in result.output  # a column of text that nobody said is an id
     result = run("fit", wines, "--id", "name", "--label", "colour", "--out", folder / "o", code=2)
     assert "no column 'colour'" in result.output
     strangers = write(folder / "strangers.csv", [["a", "b"], ["x", "y"]])
-    result = run("fit", wines, "--id", "name", *fit, "--edges", strangers, code=2)
+    result = run("fit", wines, *fit, "--edges", strangers, code=2)
     assert "no edge in strangers.csv names two rows" in result.output
-    gap = write(folder / "gap.csv", [["name", "a", "grape"], ["x", "", "barolo"], ["y", 1, ""]])
-    result = run("fit", gap, "--id", "name", *fit, code=2)
-    assert "1 numbers are missing" in result.output
+    header: list[object] = list(read(wines)[0])
+    gap = write(folder / "gap.csv", [header, ["x", *13 * [""], ""]])
+    result = run("predict", model, gap, code=2)
+    assert "13 numbers are missing, the first in column 'alcohol' of row 'x'" in result.output
     narrow = write(folder / "narrow.csv", [["name", "alcohol"], ["x", 13.0]])
     assert "has no column 'malic_acid'" in run("predict", model, narrow, code=2).output
     assert "holds no model" in run("predict", folder / "nothing", code=2).output

@@ -48,7 +48,6 @@ def test_a_parquet_file_is_the_same(people: Path, tmp_path: Path) -> None:
     table = read_table(path, id_column="name", label_column="kind")
     assert table.ids == ["ann", "bob"]
     assert table.labels == ["red", None]
-    assert table.num_missing == 1
     assert np.isnan(table.x[1, 0])
 
 
@@ -66,6 +65,58 @@ def test_numbers_as_ids_and_labels_are_text(tmp_path: Path) -> None:
     table = read_table(path, id_column="a", label_column="c")
     assert table.ids == ["1", "3"]
     assert table.labels == ["7", None]
+
+
+AUSTRIA = "id;größe;note\n007;3,5;schön\n008;4;„gut“\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("utf-8", AUSTRIA),
+        ("utf-8-sig", AUSTRIA),
+        ("utf-16", AUSTRIA),
+        ("cp1252", AUSTRIA),
+        ("utf-8", AUSTRIA.replace(",", ".").replace(";", ",")),
+        ("utf-8", AUSTRIA.replace(";", "\t")),
+        ("utf-8", AUSTRIA.replace(";", "|")),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_encoding_and_delimiter_of_a_csv_file_are_found(
+    encoding: str, text: str, end: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.replace("\n", end).encode(encoding))
+    table = read_table(path, id_column="id")
+    assert table.ids == ["007", "008"]
+    assert table.feature_names == ["größe", "note"]
+    assert table.texts("note") == ["schön", "„gut“"]
+
+
+def test_bytes_of_no_encoding_are_latin(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n\x81\xe9,1\n")
+    assert read_table(path).texts("a") == ["\x81é"]
+
+
+def test_a_letter_beyond_the_first_block_tells_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + b"plain,1\n" * 20_000 + "schön,2\n".encode("cp1252"))
+    assert read_table(path).texts("a")[-1] == "schön"
+
+
+def test_text_may_have_commas_and_lines_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n"one, two\nthree",1\n"x ""y""",2\n', encoding="utf-8")
+    assert read_table(path).texts("a") == ["one, two\nthree", 'x "y"']
+
+
+def test_columns_of_a_csv_file_are_numbers_if_all_entries_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d,e,f\n1,0.5,TRUE,007,1,\n2,,false,012,x,\n", encoding="utf-8")
+    types = [str(kind) for kind in read_table(path).frame.schema.types]
+    assert types == ["int64", "double", "bool", "string", "string", "int64"]
 
 
 def test_edges_are_matched_by_id(
@@ -113,7 +164,7 @@ def test_what_cannot_be_used_is_refused_by_name(
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_table(path, **options)
+        _ = read_table(path, **options).x
 
 
 def test_what_is_not_there_or_not_parquet_is_refused(tmp_path: Path) -> None:
@@ -262,7 +313,7 @@ def test_a_long_text_of_many_rows_is_there_once(tmp_path: Path) -> None:
         ("long", r"rows 0 and 1 of t\.parquet are both 'x{40}';"),
     ):
         with pytest.raises(ValueError, match=message):
-            read_table(path, id_column=id_column)
+            _ = read_table(path, id_column=id_column).x
 
 
 def test_a_parquet_file_of_very_many_rows_is_refused() -> None:

@@ -13,7 +13,8 @@ from jlgcn._files import write_file
 from jlgcn.cli.tables import (
     LayerOption,
     Model,
-    complete_features,
+    TextOption,
+    features_of,
     is_sharded,
     load_model,
     plain_errors,
@@ -31,7 +32,7 @@ Table = Annotated[
     Path,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet file. Each column that no option names is a numeric feature.",
+        help="CSV or Parquet file. Each column that no option names is a feature.",
     ),
 ]
 # As text, since a Path would take a slash out of s3://.
@@ -39,9 +40,9 @@ Items = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet file; with --engine a Parquet file or a folder of some, on disk or "
-        "s3://. Each column that no option names is a numeric feature, with --engine also a column "
-        "of lists (embeddings).",
+        help="CSV or Parquet file. Each column that no option names is a feature. With --engine a "
+        "Parquet file or a folder of some, on disk or s3://, whose features are numbers or lists "
+        "of numbers (embeddings).",
     ),
 ]
 EngineOption = Annotated[
@@ -67,7 +68,9 @@ AddressOption = Annotated[
 ]
 IdOption = Annotated[
     str | None,
-    typer.Option("--id", metavar="COLUMN", help="Column of unique row ids. Default: row numbers."),
+    typer.Option(
+        "--id", metavar="COLUMN", help="Column of unique row ids. Default: found, or row numbers."
+    ),
 ]
 LabelOption = Annotated[
     str,
@@ -123,10 +126,16 @@ EpochsOption = Annotated[int, typer.Option(min=1, help="Epochs of the network, e
 def fit(
     table: Items,
     label: LabelOption,
-    out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Folder to write to.")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="MODEL", help="Folder to write to. Default: TABLE-model beside TABLE."
+        ),
+    ] = None,
     id_column: IdOption = None,
     edges: ItemEdgesOption = None,
     drop: DropOption = None,
+    text: TextOption = None,
     scaler: ScalerOption = "auto",
     solver: SolverOption = "closed_form",
     preset: Annotated[
@@ -164,7 +173,13 @@ def fit(
 ) -> None:
     """Fit a semi-supervised classifier to a table with some labels, and learn its graph.
 
-    Example: jlgcn fit wines.csv --id name --label grape --out wines-model
+    Example: jlgcn fit customers.csv --label segment
+
+    Columns may be numbers, categories, text, dates, booleans, and have gaps (extra
+    "table"). Ids are found, empty and constant columns dropped; what is odd is
+    listed at once. The model has what was learned of the columns, and "jlgcn
+    predict" reads new rows as they are. Of one column of text: jlgcn fit
+    posts.csv --label topic --text body
 
     All rows are used, labelled or not. The model learns a metric and a kNN graph
     of the rows, adds known edges (--edges), and predicts every row.
@@ -188,6 +203,8 @@ def fit(
     edges name ids. The model has predictions of all rows, as Parquet, and "jlgcn
     predict" reads it. A command that was interrupted goes on when it is run again.
     """
+    if out is None:
+        out = _model_of(table)
     if engine is not None:
         with plain_errors():
             if solver != "closed_form" or device != "cpu":
@@ -196,9 +213,10 @@ def fit(
         return
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.document import TableNames
+    from jlgcn.estimator.encoding import feature_names
 
     with plain_errors():
-        found, labels = read_labelled(Path(table), id_column, label, drop)
+        found, labels, id_column = read_labelled(Path(table), id_column, label, drop)
         graph = None if edges is None else read_graph(Path(edges), found.ids)
         model = JLGCNClassifier(
             solver=solver,  # type: ignore[arg-type]
@@ -212,18 +230,32 @@ def fit(
             device=device,
             verbose=True,  # the progress of training
         )
-        model.fit(complete_features(found), labels, graph).set_params(verbose=False)
-        model.table_ = TableNames(found.ids, id_column, label, drop or [], found.feature_names)
+        model.fit(features_of(found, text), labels, graph).set_params(verbose=False)
+        used = found.feature_names if text is None else [text]
+        model.table_ = TableNames(found.ids, id_column, label, drop or [], used)
         model.save(Path(out))
+    rows = f"{len(found.ids):,} rows" + ("" if id_column is None else f" with ids in {id_column!r}")
+    features = f"{len(feature_names(model)):,} features"
+    if model.encoder_ is not None:
+        features += f" of {len(used):,} columns" if text is None else f" of {text!r}"
+    if model.scaler_.kind != "none":
+        features += f" (scaled as {model.scaler_.kind})"
     typer.echo(
-        f"{len(found.ids):,} rows, {len(found.feature_names):,} features (scaled as "
-        f"{model.scaler_.kind}), {len(model.model_.train):,} labels of {len(model.classes_)} "
-        f"classes; {_summary(model)}. Written to {out}."
+        f"{rows}, {features}, {len(model.model_.train):,} labels of {len(model.classes_)} classes; "
+        f"{_summary(model)}. Written to {out}."
     )
     typer.echo(
         f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '
         f'"jlgcn edges {out} --out edges.graphml".'
     )
+
+
+def _model_of(table: str) -> str:
+    """Return the folder of the model of a table, beside it."""
+    if "://" in table:
+        raise typer.BadParameter("pass --out, a folder to write the model to")
+    path = Path(table)
+    return str(path.with_name(f"{path.name.partition('.')[0]}-model"))
 
 
 def _fit_shards(
@@ -353,10 +385,9 @@ def predict(
         if table is None:
             ids, probability = rows.ids, fitted.label_distributions_
         else:
-            found = read_new_rows(Path(table), rows)
-            ids = found.ids
+            ids, x = read_new_rows(Path(table), fitted)
             graph = None if edges is None else read_cross_edges(edges, ids, rows.ids)
-            probability = fitted.predict_proba(complete_features(found), graph)
+            probability = fitted.predict_proba(x, graph)
         classes = with_unknown(fitted.classes_, probability, reject)
         lines = [
             (name, found, f"{row.max():.4f}")
@@ -431,6 +462,7 @@ def compare(
     id_column: IdOption = None,
     edges: EdgesOption = None,
     drop: DropOption = None,
+    text: TextOption = None,
     scaler: ScalerOption = "auto",
     splits: Annotated[int, typer.Option(min=2, help="Number of random splits.")] = 10,
     network: Annotated[
@@ -456,7 +488,7 @@ def compare(
     from jlgcn.estimator.comparison import compare as compare_variants
 
     with plain_errors():
-        found, labels = read_labelled(table, id_column, label, drop)
+        found, labels, _ = read_labelled(table, id_column, label, drop)
         graph = None if edges is None else read_graph(edges, found.ids)
         estimator = JLGCNClassifier(
             scaler=scaler,  # type: ignore[arg-type]
@@ -464,7 +496,7 @@ def compare(
             device=device,
         )
         compared = compare_variants(
-            complete_features(found),
+            features_of(found, text),
             labels,
             graph,
             estimator=estimator,

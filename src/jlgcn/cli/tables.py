@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.document import TableNames
     from jlgcn.io.table_file import TableFile
+
+logger = logging.getLogger(__name__)
 
 # Control characters, Unicode line ends and directional overrides, lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -66,39 +69,76 @@ def _printable_lines(message: object) -> str:
     return "\n".join(printable(line) for line in str(message).split("\n"))
 
 
+TextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--text",
+        metavar="COLUMN",
+        help="Learn from this column of text alone (tf-idf of its words). Default: all columns.",
+    ),
+]
+
+
 def read_labelled(
     table: Path, id_column: str | None, label: str, drop: list[str] | None
-) -> tuple[TableFile, np.ndarray]:
-    """Read a table and its labels, None in unlabelled rows."""
+) -> tuple[TableFile, np.ndarray, str | None]:
+    """Read a table, its labels, None in unlabelled rows, and the name of its column of ids.
+
+    Without `id_column`, the first column whose entries look like ids, and differ, names the rows.
+    """
     import numpy as np
 
     from jlgcn.estimator.validation import read_labels
     from jlgcn.io.table_file import read_table
 
     found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())
+    if id_column is None:
+        found, id_column = _with_ids(found)
     assert found.labels is not None
     labels = np.array(found.labels, dtype=object)
     try:
         numbers = np.array([np.nan if name is None else float(name) for name in found.labels])
     except ValueError:
-        return found, labels
+        return found, labels, id_column
     # A file does not tell numbers from text: validate numbers as Python's arrays are.
     labels[~read_labels(numbers).is_known] = None
-    return found, labels
+    return found, labels, id_column
 
 
-def complete_features(found: TableFile) -> np.ndarray:
-    """Return the features of a table, or refuse missing numbers."""
-    import numpy as np
+def _with_ids(found: TableFile) -> tuple[TableFile, str | None]:
+    """Name the rows by a column of ids, rather of text than a counter, and drop other such ones."""
+    from jlgcn.estimator.table_learning import looks_like_ids
+    from jlgcn.io.frames import Words, read_column
 
-    if found.num_missing:
-        row, column = (int(index[0]) for index in np.isnan(found.x).nonzero())
-        raise ValueError(
-            f"features must be complete, but {found.num_missing:,} numbers are missing, the first "
-            f"in column {found.feature_names[column]!r} of row {found.ids[row]!r}; impute them, or "
-            "leave out their columns with --drop"
+    like_ids = {}
+    for name in found.feature_names:
+        column = read_column(found.frame.column(name))
+        if looks_like_ids(name, column):
+            texts = found.texts(name)
+            if "" not in texts and len(set(texts)) == len(texts):
+                like_ids[name] = isinstance(column, Words)
+    if not like_ids or len(like_ids) == len(found.feature_names):
+        return found, None
+    chosen = max(like_ids, key=like_ids.__getitem__)
+    others = [name for name in like_ids if name != chosen]
+    if others:
+        logger.warning(
+            "dropped, as ids of rows are in %r: %s", chosen, ", ".join(map(repr, others))
         )
-    return found.x
+    frame = found.frame.drop_columns(list(like_ids))
+    return replace(found, ids=found.texts(chosen), frame=frame), chosen
+
+
+def features_of(found: TableFile, text: str | None = None) -> Any:  # noqa: ANN401
+    """Return what to learn from: texts, numbers, or the columns as they are."""
+    from jlgcn.io.frames import is_numeric_frame
+
+    if text is not None:
+        if text not in found.feature_names:
+            names = ", ".join(map(repr, found.feature_names[:5]))
+            raise ValueError(f"{found.name} has no column of text {text!r}; it has {names}")
+        return found.texts(text)
+    return found.x if is_numeric_frame(found.frame) else found.frame
 
 
 def read_graph(path: Path, ids: list[str]) -> Any:  # noqa: ANN401
@@ -132,22 +172,38 @@ def read_cross_edges(
     return np.stack([row[is_cross], numbers]), np.concatenate([weight, weight])[is_cross]
 
 
-def read_new_rows(table: Path, rows: TableNames) -> TableFile:
-    """Read new rows, with the feature columns of the fitted table in its order."""
-    from dataclasses import replace
+def read_new_rows(table: Path, fitted: JLGCNClassifier) -> tuple[list[str], Any]:
+    """Return ids and features of new rows, in the columns of the fitted table."""
+    import numpy as np
 
+    from jlgcn.estimator.text_encoder import TextEncoder
     from jlgcn.io.table_file import column_names, read_table
 
+    rows = fitted.table_
+    assert rows is not None
     present = set(column_names(table))
     ignored = [name for name in (rows.label_column, *rows.drop) if name in present]
-    found = read_table(table, id_column=rows.id_column, drop=ignored)
+    found = read_table(
+        table, id_column=rows.id_column if rows.id_column in present else None, drop=ignored
+    )
+    if isinstance(fitted.encoder_, TextEncoder):
+        return found.ids, features_of(found, rows.feature_names[0])
+    if fitted.encoder_ is not None:
+        return found.ids, found.frame
     missing = [name for name in rows.feature_names if name not in found.feature_names]
     if missing:
         raise ValueError(
             f"{table.name} has no column {missing[0]!r}, a feature of the model; add it"
         )
-    order = [found.feature_names.index(name) for name in rows.feature_names]
-    return replace(found, x=found.x[:, order], feature_names=rows.feature_names)
+    x = replace(found, frame=found.frame.select(rows.feature_names)).x
+    if np.isnan(x).any():
+        row, column = (int(index[0]) for index in np.isnan(x).nonzero())
+        raise ValueError(
+            f"features must be complete, as in fit, but {int(np.isnan(x).sum()):,} numbers are "
+            f"missing, the first in column {rows.feature_names[column]!r} of row "
+            f"{found.ids[row]!r}; fill them in, or leave out such rows"
+        )
+    return found.ids, x
 
 
 def is_sharded(model: str) -> bool:

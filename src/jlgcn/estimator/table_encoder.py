@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,8 @@ from jlgcn._memory import check_memory
 from jlgcn.estimator.table_columns import CategoryColumn, Dropped, FittedColumn, TextColumn
 from jlgcn.estimator.table_learning import learn_column
 from jlgcn.io.frames import Column, Numbers, Words, is_frame, read_columns
+
+logger = logging.getLogger(__name__)
 
 _SHOWN = 5  # names in a message
 
@@ -68,6 +71,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not self.get_feature_names_out().size:
             raise ValueError(
                 f"X has no column to learn from: {self.notes_}; add one that differs between rows"
+            )
+        if self.notes_:
+            logger.warning(
+                "%d of %d columns are dropped or odd:%s",
+                len(self.notes_),
+                len(columns),
+                "".join(f"\n  {name!r}: {note}" for name, note in self.notes_.items()),
             )
         self.feature_names_in_ = np.array(list(columns), dtype=object)
         self.n_features_in_ = len(columns)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,9 @@ def learn_column(name: str, column: Column) -> tuple[FittedColumn, str]:
 def looks_like_ids(name: str, column: Column) -> bool:
     """Return whether a column names the rows.
 
-    Text does if almost all rows differ, and are codes without spaces or the column's name ends with
-    "id"; whole numbers if all rows differ, and the name does or they count the rows.
+    Text does if almost all rows differ, and the name ends with "id" or they are codes without
+    spaces, neither numbers nor dates. Whole numbers do if all rows differ, and the name ends with
+    "id" or they count the rows from 0 or 1.
     """
     is_named = bool(_ID_NAME.search(name))
     if isinstance(column, Numbers):
@@ -79,13 +81,17 @@ def looks_like_ids(name: str, column: Column) -> bool:
         if len(values) < 3 or len(np.unique(values)) < len(values) or np.isnan(values).any():
             return False
         is_whole = bool((values == np.round(values)).all())
-        return is_whole and (is_named or bool((np.diff(values) == 1).all()))
+        counts = values[0] in (0, 1) and bool((np.diff(values) == 1).all())
+        return is_whole and (is_named or counts)
     if not isinstance(column, Words) or len(column.words) < 3:
         return False
     if len(column.words) < _MIN_DISTINCT * len(column.codes):
         return False
-    is_code = [" " not in w and any(c.isdigit() for c in w) for w in _sample(column.words)]
-    return is_named or float(np.mean(is_code)) >= _MIN_SHARE
+    sample = _sample(column.words)
+    is_code = [" " not in word and any(c.isdigit() for c in word) for word in sample]
+    if is_named or np.mean(is_code) < _MIN_SHARE:
+        return is_named
+    return not _number_style(sample) and not _date_format(sample)
 
 
 def _learn_words(name: str, column: Words) -> tuple[FittedColumn, str]:
@@ -95,15 +101,13 @@ def _learn_words(name: str, column: Words) -> tuple[FittedColumn, str]:
     if len(column.words) == 1 and not has_gaps:
         return Dropped(name, f"constant: every row has {column.words[0][:_SHOWN_TEXT]!r}"), ""
     sample = _sample(column.words)
-    style = max(STYLES, key=lambda s: _readable(sample, lambda word: to_number(word, s)))
-    is_code = any(len(word) > 1 and word[0] == "0" and word.isdigit() for word in sample)
-    if not is_code and _readable(sample, lambda word: to_number(word, style)) > 0.5:
+    if style := _number_style(sample):
         values = as_numbers(column, style)
         if _share(values, column) >= _MIN_SHARE:
             found, _ = _learn_numbers(name, values, style)
             return found, _unread(column, values, "numbers")
     date_format = _date_format(sample)
-    if date_format and _readable(sample, lambda word: to_seconds(word, date_format)) > 0.5:
+    if date_format and _readable(sample, partial(to_seconds, date_format=date_format)) > 0.5:
         seconds = as_dates(column, date_format)
         if _share(seconds, column) >= _MIN_SHARE:
             found, _ = _learn_dates(name, seconds, date_format)
@@ -172,6 +176,15 @@ def _learn_text(name: str, column: Words) -> tuple[FittedColumn, str]:
     is_cut = any(len(word) > MAX_LETTERS for word in column.words)
     odd = f"text is cut after {MAX_LETTERS:,} letters" if is_cut else ""
     return TextColumn(name, cut, terms, idf.astype(np.float32), projection.astype(np.float32)), odd
+
+
+def _number_style(sample: list[str]) -> Style | None:
+    """Return how most texts are written as numbers; None if they are none, or codes such as 007."""
+    if any(len(word) > 1 and word[0] == "0" and word.isdigit() for word in sample):
+        return None
+    shares = {s: _readable(sample, partial(to_number, style=s)) for s in STYLES}
+    style = max(STYLES, key=shares.__getitem__)
+    return style if shares[style] > 0.5 else None
 
 
 def _date_format(sample: list[str]) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from jlgcn._memory import check_unpacked
 from jlgcn._optional import require
 from jlgcn._validation import LARGEST_WHOLE, check_not_negative, warn_of_large_integers
+from jlgcn.io.csv_dialect import csv_dialect
 from jlgcn.io.parquet_pages import unpacked_bytes
 
 logger = logging.getLogger(__name__)
@@ -35,21 +37,43 @@ _BLOCK_BYTES = 2**20
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """A table of features.
+    """The rows of a table.
 
     Attributes:
         ids: ids of the rows, (N,).
-        x: features, (N, K), float32.
-        feature_names: names of the features, (K,).
+        frame: columns that are features, an Arrow table of N rows.
         labels: labels as text, None in unlabelled rows, (N,); None without a label column.
-        num_missing: number of missing features, which are NaN in x.
+        name: name of the file.
     """
 
     ids: list[str]
-    x: np.ndarray
-    feature_names: list[str]
-    labels: list[str | None] | None = None
-    num_missing: int = 0
+    frame: Any
+    labels: list[str | None] | None
+    name: str
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns that are features."""
+        return list(self.frame.column_names)
+
+    @cached_property
+    def x(self) -> np.ndarray:
+        """All columns as numbers, (N, K), float32, NaN where one is missing; or a ValueError."""
+        names = self.feature_names
+        x = np.stack([_numbers(self.frame, name, self.name) for name in names], axis=1)
+        infinite = np.isinf(x)
+        if infinite.any():
+            row, column = (int(index[0]) for index in infinite.nonzero())
+            raise ValueError(
+                f"features must be finite, but column {names[column]!r} of row "
+                f"{self.ids[row]!r} in {self.name} is {x[row, column]}; replace it, or leave out "
+                "the row"
+            )
+        return x
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column as text, "" where it is missing."""
+        return [text or "" for text in _texts(self.frame, name)]
 
     def __repr__(self) -> str:
         labelled = 0 if self.labels is None else sum(label is not None for label in self.labels)
@@ -68,13 +92,16 @@ def read_table(
 ) -> TableFile:
     """Read the rows of a CSV or Parquet file (extra ``table``).
 
+    Encoding and delimiter of a CSV file are found by :func:`jlgcn.io.csv_dialect.csv_dialect`. Its
+    columns are read as text, and become numbers or booleans if all entries are.
+
     Args:
         path: Parquet if it ends with ``.parquet``, else CSV with a header.
         id_column: column of unique row ids; None for row numbers.
         label_column: column of classes, empty in unlabelled rows; None for none.
         drop: columns that are not features.
 
-    Every other column is a feature, of numbers or booleans.
+    Every other column is a feature.
     """
     path = Path(path)
     names = column_names(path)
@@ -92,23 +119,19 @@ def read_table(
             f"a table must have a row and a feature, but {path.name} has {table.num_rows} rows and "
             f"{len(features)} columns of features; add some"
         )
-    if id_column:
-        ids = _texts(table, id_column)
-        _check_ids(ids, id_column, path)
-    else:
-        ids = [str(i) for i in range(table.num_rows)]
-    x = np.stack([_numbers(table, name, path) for name in features], axis=1)
-    infinite = np.isinf(x)
-    if infinite.any():
-        row, column = (int(index[0]) for index in infinite.nonzero())
-        raise ValueError(
-            f"features must be finite, but column {features[column]!r} of row {ids[row]!r} in "
-            f"{path.name} is {x[row, column]}; replace it, or leave out the row"
-        )
+    ids = [str(i) for i in range(table.num_rows)]
+    if id_column is not None:
+        found = _texts(table, id_column)
+        _check_ids(found, id_column, path)
+        ids = [str(name) for name in found]
     labels = None
-    if label_column:
+    if label_column is not None:
         labels = [label if label != "" else None for label in _texts(table, label_column)]
-    return TableFile([str(i) for i in ids], x, features, labels, int(np.isnan(x).sum()))
+    frame = table.select(features)
+    if path.suffix != ".parquet":
+        for place, name in enumerate(features):
+            frame = frame.set_column(place, name, _typed(frame.column(name)))
+    return TableFile(ids, frame, labels, path.name)
 
 
 def column_names(path: str | os.PathLike[str]) -> list[str]:
@@ -144,6 +167,8 @@ def read_edges(
             f"{_some(names)}"
         )
     table = _read(path, [*names[:2], *(name for name in names[2:] if name == "weight")])
+    if path.suffix != ".parquet" and "weight" in table.column_names[2:]:
+        table = table.set_column(2, "weight", _typed(table.column(2)))
     place = {name: index for index, name in enumerate(ids)}
     ends = [_texts(table, name) for name in table.column_names[:2]]
     found = np.array([[place.get(end or "", -1) for end in side] for side in ends], dtype=np.int64)
@@ -151,7 +176,7 @@ def read_edges(
     is_known = (found >= 0).all(0)
     weight = None
     if "weight" in table.column_names[2:]:
-        values = torch.from_numpy(_numbers(table, "weight", path))
+        values = torch.from_numpy(_numbers(table, "weight", path.name))
         check_not_negative(values, f"weight in {path.name}, edge")
         weight = values[torch.from_numpy(is_known)]
     if not is_known.all():
@@ -189,8 +214,17 @@ def _parquet_names(path: Path) -> list[str]:
 
 
 def _csv_names(path: Path) -> list[str]:
-    with require("pyarrow.csv", "table", "CSV").open_csv(path) as rows:
+    csv = require("pyarrow.csv", "table", "CSV")
+    with csv.open_csv(path, **_csv_options(csv, path, whole=False)) as rows:
         return list(rows.schema.names)
+
+
+def _csv_options(csv: Any, path: Path, *, whole: bool) -> dict[str, Any]:  # noqa: ANN401
+    encoding, delimiter = csv_dialect(path, whole=whole)
+    return {
+        "read_options": csv.ReadOptions(encoding=encoding),
+        "parse_options": csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+    }
 
 
 def _read(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
@@ -244,9 +278,28 @@ def _check_parquet(path: Path, found: Any, wanted: list[int]) -> None:  # noqa: 
 
 def _read_csv(path: Path, columns: list[str]) -> Any:  # noqa: ANN401
     csv = require("pyarrow.csv", "table", "CSV")
+    text = require("pyarrow", "table", "CSV").string()
     _check_compressed(path)
-    options = csv.ConvertOptions(strings_can_be_null=True, include_columns=columns)
-    return csv.read_csv(path, convert_options=options)
+    convert = csv.ConvertOptions(
+        strings_can_be_null=True,
+        include_columns=columns,
+        column_types=dict.fromkeys(columns, text),  # or else 007 would become 7
+    )
+    return csv.read_csv(path, convert_options=convert, **_csv_options(csv, path, whole=True))
+
+
+def _typed(column: Any) -> Any:  # noqa: ANN401
+    """Return a column of text as whole numbers, numbers or booleans, if all entries are."""
+    arrow = require("pyarrow", "table", "CSV")
+    compute = require("pyarrow.compute", "table", "CSV")
+    if compute.any(compute.match_substring_regex(column, r"^\s*[-+]?0\d")).as_py():
+        return column  # codes, such as 007
+    for kind in (arrow.int64(), arrow.float64(), arrow.bool_()):
+        try:
+            return compute.utf8_trim_whitespace(column).cast(kind)
+        except arrow.ArrowInvalid:
+            continue
+    return column
 
 
 def _check_compressed(path: Path) -> None:
@@ -277,7 +330,7 @@ def _texts(table: Any, name: str) -> list[str | None]:  # noqa: ANN401
     return texts
 
 
-def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
+def _numbers(table: Any, name: str, file: str) -> np.ndarray:  # noqa: ANN401
     arrow = require("pyarrow", "table", "a table")
     column = table.column(name)
     kinds = arrow.types
@@ -287,15 +340,15 @@ def _numbers(table: Any, name: str, path: Path) -> np.ndarray:  # noqa: ANN401
     if kinds.is_boolean(column.type) or kinds.is_decimal(column.type) or is_number:
         values = column.cast(arrow.float64()).to_numpy()
         if kinds.is_integer(column.type) and (np.abs(values) > LARGEST_WHOLE).any():
-            warn_of_large_integers(f"column {name!r} of {path.name}")
+            warn_of_large_integers(f"column {name!r} of {file}")
         with np.errstate(over="ignore"):  # overflow becomes inf, which `read_table` refuses
             return np.asarray(values, dtype=np.float32)
     kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     example = next((text for text in _texts(table, name) if text is not None), "")
     raise ValueError(
-        f"features must be numbers, but column {name!r} of {path.name} is of {kind}, such "
-        f"as {example[:_SHOWN_TEXT]!r}; encode it (one-hot for categories, word counts for text), "
-        "name it as the id or the label, or leave it out"
+        f"features must be numbers, but column {name!r} of {file} is of {kind}, such "
+        f"as {example[:_SHOWN_TEXT]!r}; write a number there, or leave out the column, the row or "
+        "the entry"
     )
 
 
