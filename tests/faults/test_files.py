@@ -60,6 +60,8 @@ def test_few_rows_of_many_features_and_long_labels_take_little_memory(tmp_path: 
     answer = json.loads((tmp_path / "answer").read_text())
     assert [result["outcome"] for result in answer.values()] == ["read", "read"]
     assert answer["label"]["extra bytes"] < 200 * MEGABYTE
+    assert answer["raw"]["extra bytes"] < 200 * MEGABYTE
+    assert answer["raw"]["outcome"] == "read"
     # The answer itself is large: 40 directions of a million features.
     assert answer["fit"]["extra bytes"] < 40 * 10**6 * 4 + 200 * MEGABYTE
 

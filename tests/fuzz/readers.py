@@ -28,12 +28,16 @@ SLOW_SECONDS = 5.0
 
 
 def _table(path: Path) -> object:
+    from jlgcn.estimator.table_encoder import TableEncoder
     from jlgcn.io.table_file import column_names, read_edges, read_table
 
     column_names(path)
     with contextlib.suppress(*REFUSALS):
         read_edges(path, ["a", "b"])
-    return read_table(path)
+    found = read_table(path)
+    with contextlib.suppress(*REFUSALS):
+        TableEncoder().fit_transform(found.frame)
+    return found.x
 
 
 def _clouds(path: Path) -> object:

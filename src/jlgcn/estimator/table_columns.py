@@ -22,6 +22,7 @@ TERMS: tuple[Terms, ...] = ("letters", "words")
 
 # Scaled numbers are squashed smoothly into ± this, as by skrub's SquashingScaler.
 _LARGEST = 3.0
+_CLIPPED = 1e6  # so that squares do not overflow
 _DAY = 86_400.0
 #: Length and start of periods in days, by the name of the feature; weeks start on a Monday.
 PERIODS = {"season": (365.2425, 0.0), "weekday": (7.0, 4.0), "hour": (1.0, 0.0)}
@@ -146,7 +147,7 @@ class TextColumn:
 
     def features(self, column: Column) -> NDArray[np.float32]:
         found = as_words(column)
-        counts = vectorizer(self.cut, self.terms).transform([w[:MAX_LETTERS] for w in found.words])
+        counts = vectorizer(self.cut, self.terms).transform(found.words)
         weights = counts.astype(np.float32).multiply(self.idf).tocsr()
         norm = np.sqrt(np.asarray(weights.multiply(weights).sum(1))).clip(1e-12)
         projected = (weights @ self.projection) / norm
@@ -155,9 +156,6 @@ class TextColumn:
 
 #: What is learned of a column: its `name`, the names of its features, and how to compute them.
 FittedColumn = Dropped | NumberColumn | DateColumn | CategoryColumn | TextColumn
-
-#: Letters of a text that are read.
-MAX_LETTERS = 20_000
 _WAVES = ("sine", "cosine")
 
 
@@ -224,7 +222,8 @@ def _squashed(
     values: NDArray[np.float64], center: float, scale: float, has_gaps: bool
 ) -> NDArray[np.float32]:
     is_missing = np.isnan(values)
-    z = np.where(is_missing, 0.0, (values - center) * scale)
+    with np.errstate(over="ignore"):
+        z = np.where(is_missing, 0.0, (values - center) * scale).clip(-_CLIPPED, _CLIPPED)
     columns = [z / np.sqrt(1 + (z / _LARGEST) ** 2)]
     if has_gaps:
         columns.append(is_missing.astype(np.float64))

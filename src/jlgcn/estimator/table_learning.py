@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from jlgcn._optional import require
 from jlgcn.estimator.table_columns import (
-    MAX_LETTERS,
     STYLES,
     CategoryColumn,
     DateColumn,
@@ -30,7 +29,7 @@ from jlgcn.estimator.table_columns import (
     to_seconds,
     vectorizer,
 )
-from jlgcn.io.frames import Column, Dates, Numbers, Unreadable, Words
+from jlgcn.io.frames import MAX_LETTERS, Column, Dates, Numbers, Unreadable, Words
 
 # Share of the entries that must be numbers, or dates, for a column of text to be of them.
 _MIN_SHARE = 0.9
@@ -153,7 +152,7 @@ def _learn_text(name: str, column: Words) -> tuple[FittedColumn, str]:
     """Learn tf-idf and SVD by skrub's StringEncoder, from the distinct texts."""
     skrub = require("skrub", "table", "a column of text")
     pandas = require("pandas", "table", "a column of text")
-    words = [word[:MAX_LETTERS] for word in column.words]
+    words = column.words
     num_words = np.mean([word.count(" ") + 1 for word in _sample(words)])
     cut: Terms = "words" if num_words >= _MIN_WORDS else "letters"
     counter = vectorizer(cut, None, max_features=_MAX_TERMS)
@@ -173,7 +172,7 @@ def _learn_text(name: str, column: Words) -> tuple[FittedColumn, str]:
     encoder.fit(pandas.Series(words, name=name, dtype="str"))
     projection: Any = encoder.tsvd_.components_.T / encoder.scaling_factor_
     idf: Any = encoder.vectorizer_.idf_
-    is_cut = any(len(word) > MAX_LETTERS for word in column.words)
+    is_cut = any(len(word) >= MAX_LETTERS for word in words)
     odd = f"text is cut after {MAX_LETTERS:,} letters" if is_cut else ""
     return TextColumn(name, cut, terms, idf.astype(np.float32), projection.astype(np.float32)), odd
 
@@ -240,6 +239,5 @@ def _ids(num_distinct: int, num_rows: int) -> str:
 def _quartiles(found: NDArray[np.float64]) -> tuple[float, float]:
     """Return center and scale as skrub's SquashingScaler does."""
     low, first, center, third, high = np.quantile(found, [0, 0.25, 0.5, 0.75, 1]).tolist()
-    if third > first:
-        return center, 1 / (third - first)
-    return center, 2 / (high - low) if high > low else 1.0
+    width = third - first if third > first else (high - low) / 2
+    return center, 1 / min(max(width, 1e-300), 1e300) if width > 0 else 1.0

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from jlgcn.estimator.table_columns import MAX_LETTERS, Terms, vectorizer
+from jlgcn.estimator.table_columns import Terms, vectorizer
+from jlgcn.io.frames import MAX_LETTERS
 
 # Terms of the vocabulary, the most frequent.
 _MAX_TERMS = 100_000

@@ -33,6 +33,9 @@ GAPS = frozenset(
     )
 )
 
+#: Letters of a text that are read.
+MAX_LETTERS = 20_000
+
 
 class Numbers(NamedTuple):
     """A column of numbers: float64, (N,), NaN where an entry is missing."""
@@ -168,7 +171,7 @@ def _words(column: Any) -> Words:  # noqa: ANN401
 
 
 def _clean(word: Any) -> str | None:  # noqa: ANN401
-    text = " ".join(str(word).split()) if word is not None else ""
+    text = " ".join(str(word)[:MAX_LETTERS].split()) if word is not None else ""
     if text in GAPS:
         return None
     return text.lower() if text.lower() in ("true", "false") else text
