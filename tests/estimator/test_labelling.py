@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -78,3 +81,112 @@ def test_the_network_has_no_novelty() -> None:
     model = JLGCNClassifier(solver="gradient", max_iter=2).fit(x, few)
     with pytest.raises(AttributeError, match="novelty_ is of the closed form"):
         model.novelty_  # noqa: B018
+
+
+def updatable(num_more: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[int, int]]:
+    """Return wine with two labels a class, and as many more as asked for."""
+    x, y, few = wine(2)
+    more = {
+        int(row): int(label)
+        for label in range(3)
+        for row in np.flatnonzero(y == label)[2 : 2 + num_more]
+    }
+    return x, y, few, more
+
+
+def test_more_labels_change_the_classifiers_and_nothing_else() -> None:
+    x, y, few, more = updatable()
+    model = JLGCNClassifier().fit(x, few)
+    before, graph = model.label_distributions_, model.learned_graph()
+    assert model.update(more) is model
+    rows = model.model_.train
+    assert rows.tolist() == sorted([*np.flatnonzero(few >= 0).tolist(), *more])
+    assert (model.classes_[model.model_.labels] == y[rows]).all()
+    assert torch.equal(model.learned_graph().weight, graph.weight)
+    assert np.abs(model.label_distributions_ - before).max() > 0.01
+    assert (model.transduction_ == y).mean() > 0.93
+    assert (model.predict(x) == model.transduction_).mean() > 0.97
+    assert not np.isin(model.suggest_labels(5), rows).any()
+
+
+def test_an_update_without_change_is_the_head_of_a_fit_without_a_metric() -> None:
+    x, _, few, _ = updatable()
+    model = JLGCNClassifier(n_layers=1).fit(x, few)
+    expected = model.label_distributions_
+    assert (
+        largest_difference(
+            torch.from_numpy(model.update({}).label_distributions_), torch.from_numpy(expected)
+        )
+        < 1e-6
+    )
+
+
+def test_learning_again_is_a_fit_with_all_labels() -> None:
+    x, _, few, more = updatable()
+    everything = few.copy()
+    for row, label in more.items():
+        everything[row] = label
+    weight = np.where(few >= 0, 2.0, 1.0)
+    for solver in ("closed_form", "gradient"):
+        weights = {"sample_weight": weight} if solver == "closed_form" else {}
+        kept = JLGCNClassifier(solver=solver, max_iter=5).fit(x, few, **weights)
+        again = JLGCNClassifier(solver=solver, max_iter=5).fit(x, everything, **weights)
+        kept.update(more, relearn=True)
+        assert np.allclose(kept.label_distributions_, again.label_distributions_, atol=1e-5)
+
+
+def test_labels_may_be_mended_taken_away_and_of_new_classes(tmp_path: Path) -> None:
+    x, y, few, more = updatable()
+    first = few.copy()
+    first[few == 1] = -1
+    names = np.array(["barolo", "grignolino", "barbera"], dtype=object)
+    words = np.array([names[c] if c >= 0 else None for c in first], dtype=object)
+    words[0] = "barbera"  # wrong
+    model = JLGCNClassifier().fit(x, words)
+    assert model.classes_.tolist() == ["barbera", "barolo"]
+    taken = int(np.flatnonzero(few == 2)[0])
+    model.update({row: names[c] for row, c in more.items()} | {0: "barolo", taken: None})
+    assert model.classes_.tolist() == ["barbera", "barolo", "grignolino"]
+    assert taken not in model.model_.train
+    assert (model.transduction_ == names[y]).mean() > 0.85
+    i, j = 3, 100
+    assert len(model.explain_edge(i, j).directions) == 1 + 3
+    model.save(tmp_path / "model")
+    loaded = JLGCNClassifier.load(tmp_path / "model")
+    assert np.array_equal(loaded.label_distributions_, model.label_distributions_)
+    assert np.array_equal(
+        loaded.update({5: "barolo"}).label_distributions_,
+        model.update({5: "barolo"}).label_distributions_,
+    )
+
+
+def test_weights_of_old_labels_are_kept() -> None:
+    x, _, few, more = updatable()
+    weight = np.where(few == 0, 3.0, 1.0)
+    model = JLGCNClassifier(class_weight="balanced").fit(x, few, sample_weight=weight)
+    model.update(more)
+    rows = model.model_.train.numpy()
+    assert model.model_.counts.tolist() == np.where(few[rows] == 0, 3.0, 1.0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        ({178: 0}, "from 0 to 177, but one is 178"),
+        ({-1: 0}, "from 0 to 177, but one is -1"),
+        ({"a": 0}, "from 0 to 177, but one is 'a'"),
+        ({5: "barolo"}, "text or of numbers"),
+        ({0: -1, 1: -1}, "class 0 would have no label left; pass relearn=True"),
+    ],
+)
+def test_updates_that_cannot_be_are_refused(labels: dict[Any, Any], match: str) -> None:
+    x, _, few, _ = updatable()
+    with pytest.raises(ValueError, match=match):
+        JLGCNClassifier().fit(x, few).update(labels)
+
+
+def test_the_head_of_a_network_is_not_updated_alone() -> None:
+    x, _, few, more = updatable()
+    model = JLGCNClassifier(solver="gradient", max_iter=2).fit(x, few)
+    with pytest.raises(ValueError, match="pass relearn=True, or fit with solver"):
+        model.update(more)

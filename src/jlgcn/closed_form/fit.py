@@ -125,6 +125,7 @@ def _fit(
         evidence=fitted.evidence,
         train=train,
         labels=y[train],
+        counts=problem.held_out.count[: len(train)].to(diffused.features.dtype),
     )
 
 
@@ -176,7 +177,7 @@ def fit_layers(
     parts = [*local_parts(problem, selected), *parts]
     average, evidence = average_parts(parts, problem, selected, counts)
     if class_prior is not None:
-        average = replace(average, bias=average.bias + _shift(class_prior, problem))
+        average = with_prior(average, class_prior, problem)
     return Fitted(selected, tuple(layers), diffused, average, evidence)
 
 
@@ -263,11 +264,15 @@ def labelled_problem(
     return Problem(nodes, labeled, y, held_out, num_classes=int(y.max()) + 1)
 
 
-def _shift(prior: Tensor, problem: Problem[J, D]) -> Tensor:  # (C,)
-    """Return the logarithm of each class's prior over its share of the labels' weight."""
+def with_prior(classifier: Classifier, prior: Tensor, problem: Problem[J, D]) -> Classifier:
+    """Return a classifier whose bias is shifted to prior probabilities of the classes, (C,).
+
+    By the logarithm of each class's prior over its share of the labels' weight.
+    """
     weight = problem.held_out.final
     share = torch.bincount(problem.y, weight, minlength=problem.num_classes) / weight.sum()
-    return (prior.double() / share.clamp(min=1e-12)).log().to(problem.nodes.projection.dtype)
+    shift = (prior.double() / share.clamp(min=1e-12)).log()
+    return replace(classifier, bias=classifier.bias + shift.to(classifier.bias.dtype))
 
 
 def _mean_loss(logits: Tensor, problem: Problem[J, D], counts: Tensor | None = None) -> float:

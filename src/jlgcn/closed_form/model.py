@@ -54,6 +54,7 @@ class ClosedFormModel:
         evidence: held-out losses and predictions, and the weights that follow from them.
         train: training nodes, (M,), int64.
         labels: their classes, (M,), int64.
+        counts: number of labels that each counts as, (M,).
     """
 
     options: SelectedOptions
@@ -67,6 +68,7 @@ class ClosedFormModel:
     evidence: Evidence
     train: Tensor
     labels: Tensor
+    counts: Tensor
 
     @cached_property
     def logits(self) -> Tensor:

@@ -55,6 +55,7 @@ _OF_MODEL: Shapes = {
     "diffused": ("N", "D"),
     "train": ("M",),
     "labels": ("M",),
+    "counts": ("M",),
 }
 _OF_CLASSIFIER: Shapes = {
     "classifier/graph": ("D", "C"),
@@ -124,6 +125,8 @@ def closed_form_from_tensors(
     check_range("index", tensors["index"], -1, num_nodes)
     check_range("train", tensors["train"], 0, num_nodes)
     check_range("labels", tensors["labels"], 0, num_classes)
+    if not bool((tensors["counts"] > 0).all()):
+        raise ValueError("counts of labels must be above 0")
     x = features_from_tensors(tensors, num_nodes, num_features)
     given = None
     if "given/row" in tensors:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from jlgcn.closed_form import ClosedFormModel
+from jlgcn.closed_form.update import update_labels, with_classes
+from jlgcn.estimator.class_weights import class_weights, prior_probabilities
+from jlgcn.estimator.solvers import FittedModel, fit_model
+from jlgcn.estimator.validation import read_labels
 
 
 def with_unknown(
@@ -36,3 +44,106 @@ def with_unknown(
         found = found.astype(np.int64)
     found[1 - probability.max(-1) > reject] = -1 if is_number else None
     return found
+
+
+class _Labels(NamedTuple):
+    """Labels of some rows.
+
+    Attributes:
+        classes: names of the classes, (C,).
+        train: labelled rows, (M,).
+        codes: their classes, as indices into `classes`, (M,).
+        counts: number of labels that each counts as, (M,).
+    """
+
+    classes: NDArray[Any]
+    train: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    counts: NDArray[np.float64]
+
+
+def updated(
+    model: FittedModel,
+    classes: NDArray[Any],
+    labels: Mapping[int, Any],
+    parameters: dict[str, Any],
+    *,
+    relearn: bool,
+) -> tuple[NDArray[Any], FittedModel]:
+    """Return classes and a model for more, other or fewer labels.
+
+    Args:
+        model: the fitted model.
+        classes: its classes, (C,).
+        labels: class by row number; None, -1, NaN or "" takes the label of a row away.
+        parameters: parameters of the estimator.
+        relearn: learn metric and graph again, too.
+    """
+    if not isinstance(model, ClosedFormModel) and not relearn:
+        raise ValueError(
+            "the head of a network is trained with its metric and graph; pass relearn=True, or "
+            'fit with solver="closed_form"'
+        )
+    merged = _merge(model, classes, labels)
+    device = model.train.device
+    train, codes, count = (torch.from_numpy(part).to(device) for part in merged[1:])
+    if relearn or not isinstance(model, ClosedFormModel):
+        y = torch.full((len(model.logits),), -1, device=device)
+        y[train] = codes
+        counts = torch.ones(len(y), dtype=torch.float64, device=device)
+        counts[train] = count
+        found = fit_model(
+            parameters,
+            model.x,
+            y,
+            model.given,
+            train,
+            classes=merged.classes,
+            count=counts if bool((count != 1).any()) else None,
+            progress=bool(parameters["verbose"]),
+        )
+        return merged.classes, found
+    if not np.array_equal(merged.classes, classes):
+        kept = np.isin(classes, merged.classes)
+        if not kept.all():
+            lost = classes[~kept].tolist()[0]
+            raise ValueError(
+                f"class {lost!r} would have no label left; pass relearn=True to do without it"
+            )
+        places = torch.from_numpy(np.searchsorted(merged.classes, classes)).to(device)
+        model = with_classes(model, places, len(merged.classes))
+    weights = class_weights(parameters["class_weight"], merged.classes, merged.codes, merged.counts)
+    prior = prior_probabilities(parameters["class_prior"], merged.classes)
+    return merged.classes, update_labels(
+        model,
+        train,
+        codes,
+        weight=None if weights is None else torch.from_numpy(weights[merged.codes]).to(device),
+        count=count,
+        class_prior=None if prior is None else torch.from_numpy(prior).to(device),
+    )
+
+
+def _merge(model: FittedModel, classes: NDArray[Any], labels: Mapping[int, Any]) -> _Labels:
+    """Return the labels of a model with others in addition."""
+    last = len(model.logits) - 1
+    for row in labels:
+        if not isinstance(row, int | np.integer) or not 0 <= row <= last:
+            raise ValueError(
+                f"labels must name rows of fit by number, from 0 to {last}, but one is {row!r}"
+            )
+    train = model.train.cpu().numpy()
+    names = classes[model.labels.cpu().numpy()].tolist()
+    known: dict[int, Any] = dict(zip(train.tolist(), names, strict=True))
+    counts = getattr(model, "counts", torch.ones(len(train))).tolist()
+    count: dict[int, float] = dict(zip(train.tolist(), counts, strict=True))
+    known |= {int(row): label for row, label in labels.items()}
+    rows = np.array(sorted(known), dtype=np.int64)
+    read = read_labels([known[row] for row in rows.tolist()])
+    if not read.is_known.any():
+        raise ValueError("no label is left; keep at least one row of each class")
+    found, codes = np.unique(read.values[read.is_known], return_inverse=True)
+    if classes.dtype.kind == found.dtype.kind:
+        found = found.astype(np.promote_types(classes.dtype, found.dtype))
+    rows = rows[read.is_known]
+    return _Labels(found, rows, codes, np.array([count.get(row, 1.0) for row in rows.tolist()]))
