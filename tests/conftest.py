@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -9,6 +11,13 @@ import torch
 @pytest.fixture(autouse=True)
 def _same_random_numbers_for_every_test() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _denormals_stay_numbers() -> Iterator[None]:
+    """Undo what runs of experiments set for their whole process."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

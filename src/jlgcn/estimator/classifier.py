@@ -334,7 +334,8 @@ class JLGCNClassifier(
                 error (Chow's rule). A row whose most probable class has less than ``1 - reject``
                 is unknown: -1 among numbers, None among text and booleans. None accepts all.
         """
-        return with_unknown(self.classes_, self.predict_proba(X, graph), reject)
+        probability = self.predict_proba(X, graph)
+        return with_unknown(self.classes_, probability, reject)
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:  # noqa: N803
         """Return coordinates of rows under the learned metric, for UMAP, HDBSCAN or FAISS.
