@@ -4,9 +4,14 @@ r"""Speed and memory of the estimator, side by side with another version, and as
     JLGCN_DATA=… python -m benchmarks.closed_form_speed --old ../old/src \\
         --json results/benchmarks/closed_form_speed.json
 
+    JLGCN_DATA=… python -m benchmarks.closed_form_speed --cases --growth --rounds \\
+        --json results/benchmarks/labelling.json
+
 Every fit runs in a process of its own, on one thread, old and new in turn. Processor seconds are
 those of the fit alone; the first fit of a process counts what it imports itself. Accuracy is that
-of rows without a label, without published test nodes.
+of rows without a label, without published test nodes. A round of labelling is `suggest_labels` of
+as many rows as there are classes, then `update` with their labels, on embeddings of all newsgroup
+texts.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +33,9 @@ import scipy.sparse
 from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.measure import growth_exponent, table, write_json
+from benchmarks.measure import growth_exponent, in_own_process, table, write_json
+from evaluation.suite.data import newsgroups
+from jlgcn import JLGCNClassifier
 from jlgcn.io.files import data_root
 from jlgcn.paper import load_planetoid
 
@@ -36,6 +44,8 @@ LABELS = {"wine": 5, "digits": 10, "cora": 20}
 GROWTH = (50_000, 100_000, 200_000, 400_000)
 CHANNELS = 64
 NUM_NEW = 100_000
+ROUNDS = (2, 5, 20, 100)  # labels a class
+REPEATS_OF_ROUND = 3
 
 # What a child process does, in a version of the package that its PYTHONPATH names.
 _CHILD = """
@@ -154,12 +164,44 @@ def side_by_side(cases: list[str], old: Path) -> Iterator[tuple[str, dict[str, A
         yield case, row
 
 
+def labelling_round(labels_per_class: int) -> dict[str, float]:
+    """Time a fit, and what comes after it: suggested rows, their labels, a fit with all labels."""
+    data = newsgroups(data_root(None))
+    few = data.draw(labels_per_class, 0)
+    model = JLGCNClassifier()
+    found: dict[str, float] = {"rows": len(few), "columns": data.x.shape[1]}
+    found["labels"] = int((few >= 0).sum())
+    clocks = {"cpu": time.process_time, "wall": time.perf_counter}
+
+    def timed(name: str, run: Callable[[], Any], repeats: int = 1) -> Any:  # noqa: ANN401
+        seconds: dict[str, list[float]] = {clock: [] for clock in clocks}
+        for _ in range(repeats):
+            started = {clock: read() for clock, read in clocks.items()}
+            result = run()
+            for clock, read in clocks.items():
+                seconds[clock].append(read() - started[clock])
+        for clock, own in seconds.items():
+            found[f"{name}, {clock}"] = round(statistics.median(own), 3)
+        return result
+
+    timed("fit", lambda: model.fit(data.x, few))
+    rows = timed(
+        "suggest_labels", lambda: model.suggest_labels(len(model.classes_)), REPEATS_OF_ROUND
+    )
+    more = {int(row): int(data.y[row]) for row in rows}
+    timed("update", lambda: model.update(more), REPEATS_OF_ROUND)
+    timed("update, relearn", lambda: model.update(more, relearn=True))
+    return found
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--old", type=Path, help="Source folder of the other version.")
     parser.add_argument("--cases", nargs="*", default=list(REPEATS))
     parser.add_argument("--growth", nargs="*", type=int, default=list(GROWTH))
+    parser.add_argument("--rounds", action="store_true", help="Measure rounds of labelling.")
+    parser.add_argument("--threads", type=int, default=1, help="Threads of a round of labelling.")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
@@ -167,6 +209,10 @@ def main() -> None:
         for case, row in side_by_side(arguments.cases, arguments.old):
             results[case] = row
             print(case, json.dumps(row), flush=True)
+    for number in ROUNDS if arguments.rounds else ():
+        row = in_own_process(labelling_round, number, num_threads=arguments.threads)
+        results[f"round, {number} labels a class"] = row
+        print(number, json.dumps(row), flush=True)
     growth = {}
     for num_rows in arguments.growth:
         arrays = planted(num_rows)
@@ -193,7 +239,8 @@ def main() -> None:
         )
     )
     if arguments.json is not None:
-        write_json(arguments.json, {"threads": 1, "repeats": REPEATS}, results)
+        settings = {"threads": arguments.threads, "repeats": REPEATS}
+        write_json(arguments.json, settings, results)
 
 
 if __name__ == "__main__":

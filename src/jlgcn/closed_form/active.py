@@ -34,7 +34,7 @@ def select_queries(
         labeled: labelled rows; they are not returned.
         num: number of rows to select.
 
-    Cost: 4·num·N·in_channels² FLOP, in float64.
+    Cost: 6·N·in_channels² FLOP, and 4·N·in_channels for each row, in float64.
     """
     num_unlabeled = x.shape[0] - len(labeled.unique())
     if not 1 <= num <= num_unlabeled:
@@ -50,16 +50,23 @@ def select_queries(
     precision = train.mT @ train
     precision.diagonal().add_(_RIDGE)
     covariance = torch.linalg.inv(precision)
+    projected = inputs @ covariance
+    variance = (projected * inputs).sum(-1)  # x' P x of every row
+    spread = ((projected @ moment) * projected).sum(-1)  # x' P M P x, with M the moment
     is_excluded = torch.zeros(len(inputs), dtype=torch.bool, device=x.device)
     is_excluded[labeled] = True
     queries: list[Tensor] = []
     for _ in range(num):
-        projected = inputs @ covariance
-        reduction = ((projected @ moment) * projected).sum(-1)
-        reduction = reduction / (1 + (projected * inputs).sum(-1))
-        best = reduction.masked_fill(is_excluded, -torch.inf).argmax()
+        best = (spread / (1 + variance)).masked_fill(is_excluded, -torch.inf).argmax()
         queries.append(best)
         is_excluded[best] = True
+        # P loses s s' / (1 + x_v' P x_v) with s = P x_v: both sums change by vectors alone.
         step = covariance @ inputs[best]
-        covariance = covariance - torch.outer(step, step) / (1 + inputs[best] @ step)
+        scale = 1 + variance[best].clone()
+        pushed = moment @ step
+        along = inputs @ step
+        across = inputs @ (covariance @ pushed)
+        spread -= (2 * across - along * (step @ pushed) / scale) * along / scale
+        variance -= along.square() / scale
+        covariance -= torch.outer(step, step) / scale
     return torch.stack(queries)

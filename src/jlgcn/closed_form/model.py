@@ -317,7 +317,7 @@ class ClosedFormModel:
         Args:
             num: number of nodes.
 
-        Cost: num products of (N, n_components) with a square matrix.
+        Cost: three products of (N, n_components) with a square matrix, whatever `num`.
         """
         return select_queries(self.embedding(), self.train, num)
 
