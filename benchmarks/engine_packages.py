@@ -1,7 +1,7 @@
 """The closed form on 60,506 packages, in memory and by an engine: accuracy, CPU seconds, memory.
 
     JLGCN_DATA=… python -m benchmarks.engine_packages --seed 0 --where local \
-        --out results/benchmarks/engine_packages.jsonl
+        --out results/packages/engine.jsonl
 
 500 labels and half of the dependencies, drawn by the seed as in `evaluation/studies/packages.py`. A
 line that is there is not measured again. Memory is the largest anonymous memory of the process,
@@ -11,12 +11,15 @@ which leaves out the page cache of mapped files, and its high-water mark with th
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +29,10 @@ import torch
 from benchmarks.measure import Peak, in_own_process, status_bytes
 from evaluation.studies.packages import Problem, fit_estimator, load
 from jlgcn.engine import ShardedModel
+from jlgcn.engine.executors import EngineName
 from jlgcn.training.environment import versions
 
-Found = dict[str, float]
+Found = dict[str, Any]
 
 
 def in_memory(seed: int) -> Found:
@@ -39,8 +43,8 @@ def in_memory(seed: int) -> Found:
     return _found(problem, predicted, peak)
 
 
-def by_local(seed: int) -> Found:
-    """Fit by the local engine in this process."""
+def by_engine(seed: int, engine: EngineName) -> Found:
+    """Fit by an engine: the local one in this process, Ray with one core."""
     problem = load(seed)
     folder = Path(tempfile.mkdtemp())
     try:
@@ -53,10 +57,20 @@ def by_local(seed: int) -> Found:
                 edges=str(folder / "edges.parquet"),
                 out=str(folder / "model"),
                 num_workers=1,
+                engine=engine,
             )
-        return _found(problem, read_predictions(folder / "model", "section"), peak)
+        found = _found(problem, read_predictions(folder / "model", "section"), peak)
+        return found | {"sha256_of_predictions": hash_of_files(folder / "model" / "predictions")}
     finally:
         shutil.rmtree(folder)
+
+
+def hash_of_files(folder: Path) -> str:
+    """Return a hash of names and contents of the files in a folder."""
+    found = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        found.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def write(problem: Problem, folder: Path) -> None:
@@ -98,7 +112,11 @@ def _found(problem: Problem, predicted: np.ndarray, peak: Peak) -> Found:
     }
 
 
-WHERE: dict[str, Callable[[int], Found]] = {"memory": in_memory, "local": by_local}
+WHERE: dict[str, Callable[[int], Found]] = {
+    "memory": in_memory,
+    "local": partial(by_engine, engine="local"),
+    "ray": partial(by_engine, engine="ray"),
+}
 
 
 def main() -> None:

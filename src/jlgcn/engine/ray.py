@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from jlgcn._optional import require
 from jlgcn.engine.tasks import Task, run_task
 
 #: How often a task is tried again: after an error of input or output, the death of its worker or
-#: machine, and for want of memory.
+#: machine, and for want of memory. Ray's own retries for want of memory have no end by default.
 MAX_RETRIES = 3
 
 # Tasks that wait for every core, so that the driver never lists them all.
@@ -31,14 +30,12 @@ class RayExecutor:
     """
 
     def __init__(self, address: str | None = None, num_workers: int | None = None) -> None:
-        # Ray retries for want of memory without end, unless it is told before it is imported.
-        os.environ.setdefault("RAY_task_oom_retries", str(MAX_RETRIES))
         self._ray = require("ray", "ray", "the Ray engine")
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
             mine = {} if address else {"num_cpus": num_workers, "include_dashboard": False}
             self._ray.init(address=address or "local", log_to_driver=False, **mine)
-        self._run = self._ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[OSError])(run_task)
+        self._run = self._ray.remote(max_retries=0)(run_task)
 
     def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
         """Run tasks, as :class:`jlgcn.engine.tasks.Executor` says."""
@@ -53,21 +50,30 @@ class RayExecutor:
             )
         limit = _TASKS_PER_CORE * max(1, int(sum(node.get("CPU", 0) for node in nodes)))
         run = self._run.options(memory=num_bytes, name=stage)
-        running: list[Any] = []
-        try:
-            for task in tasks:
-                if len(running) >= limit:
-                    finished, running = ray.wait(running)
-                    ray.get(finished)
-                running.append(run.remote(uris, task.stage, task.arguments, task.name))
-            ray.get(running)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except (
+        crashes = (
             ray.exceptions.OutOfMemoryError,
             ray.exceptions.WorkerCrashedError,
             ray.exceptions.NodeDiedError,
-        ) as error:
+        )
+        waiting = [(task, MAX_RETRIES) for task in reversed(tasks)]
+        running: dict[Any, tuple[Task, int]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < limit:
+                    task, retries = waiting.pop()
+                    found = run.remote(uris, task.stage, task.arguments, task.name)
+                    running[found] = task, retries
+                (found,), _ = ray.wait([*running])
+                task, retries = running.pop(found)
+                try:
+                    ray.get(found)
+                except (OSError, *crashes):
+                    if retries == 0:
+                        raise
+                    waiting.append((task, retries - 1))
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except crashes as error:
             raise OSError(
                 f"{stage} failed {MAX_RETRIES + 1} times ({type(error).__name__}); if memory ran "
                 "out, take smaller shards or larger machines, and run the command again, which "
