@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 pytest.importorskip("pyarrow", reason="needs the extra table")
 pytest.importorskip("skrub", reason="needs the extra table")
 
+from evaluation.messy_table import LABEL, messy_table
 from jlgcn import JLGCNClassifier
 from jlgcn.cli import app
 
@@ -103,12 +105,18 @@ def test_every_command_reads_a_model_of_a_raw_table(folder: Path) -> None:
     first, second = run("predict", model).output.splitlines()[1:3]
     ids = [line.split(",")[0] for line in (first, second)]
     shown = run("explain", model, *ids, "--top", 99).output
-    assert "Notiz #1" in shown
-    assert "Stadt=Genf" in shown
+    columns = [re.split(" +[+-]", line)[0].strip() for line in shown.splitlines()[1:]]
+    assert sorted(columns) == ["Alter", "Notiz", "Stadt", "Umsatz (€)", "aktiv", "seit"]
     run("edges", model, "--out", folder / "edges.csv")
-    run("suggest", model, "-n", 2)
+    asked = run("suggest", model, "-n", 2).output.splitlines()
+    name, text = asked[0].split("\t")
+    assert name.startswith("Ä-")
+    assert text.startswith("Notiz: ")
+    assert "CH" not in text
     run("report", model, "--folds", 0, "--out", folder / "page.html")
-    assert "Umsatz (€)" in (folder / "page.html").read_text(encoding="utf-8")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "Umsatz (€)" in page
+    assert text.split(" · ")[0] in page
 
 
 def test_new_rows_without_ids_are_numbered_and_without_a_column_refused(
@@ -137,8 +145,10 @@ def test_a_column_of_text_is_learned_from_alone(folder: Path, tmp_path: Path) ->
     lines = list(csv.reader(run("predict", model, folder / "new.csv").output.splitlines()))
     truth = customers(folder / "again.csv", 60, first=200)
     assert np.mean([line[1] == true for line, true in zip(lines[1:], truth, strict=True)]) > 0.9
+    asked = run("suggest", model, "-n", 1).output.strip().split("\t")
+    assert set(asked[1].split()[:9]) <= set(" ".join(NOTES.values()).split())
     shown = run("fit", *table[:-1], "Notitz", code=2).output
-    assert "has no column of text 'Notitz'" in shown
+    assert "has no column 'Notitz' (asked for as text); did you mean 'Notiz'?" in shown
 
 
 def test_gaps_in_a_table_of_numbers_are_filled(tmp_path: Path) -> None:
@@ -150,6 +160,37 @@ def test_gaps_in_a_table_of_numbers_are_filled(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     shown = run("fit", path, "--label", "kind").output
     assert "60 rows with ids in 'nr', 2 features of 1 columns" in shown
+
+
+def test_labels_that_are_hardly_classes_are_asked_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,kind\n" + "".join(f"{k},\n" for k in range(9)))
+    assert (
+        "column 'kind' of t.csv is empty; write"
+        in run("fit", path, "--label", "kind", code=2).output
+    )
+    path.write_text("a,kind\n" + "".join(f"{k % 5},k{k}\n" for k in range(9)))
+    run("fit", path, "--label", "kind")
+    assert "9 labels in 'kind' are of 9 classes: is this the column of classes?" in caplog.text
+
+
+def test_the_made_up_table_of_a_city_is_read_and_learned(tmp_path: Path) -> None:
+    truth = messy_table(tmp_path / "city.csv", 300, num_labels=100)
+    run("fit", tmp_path / "city.csv", "--label", LABEL)
+    model = JLGCNClassifier.load(tmp_path / "city-model")
+    kinds = {column.name: type(column).__name__[:4] for column in model.encoder_.columns_}
+    assert kinds == {
+        **dict.fromkeys(("Bezirk", "urgent"), "Cate"),
+        **dict.fromkeys(("street", "object", "reporter", "comment"), "Text"),
+        "reported": "Date",
+        "cost (€)": "Numb",
+        "country": "Drop",
+        "checked by": "Drop",
+    }
+    assert (model.transduction_ == truth)[100:].mean() > 0.7
+    assert sum(file.stat().st_size for file in (tmp_path / "city-model").iterdir()) < 20e6
 
 
 def test_without_a_place_for_the_model_one_must_be_named(tmp_path: Path) -> None:

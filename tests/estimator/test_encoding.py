@@ -191,7 +191,7 @@ def test_a_damaged_encoder_is_refused(
         (lambda c: c[0].update(scale=0), "scale must be a number above 0"),
         (lambda c: c[0].update(scale=float("nan")), "scale must be a number above 0"),
         (lambda c: c[0].update(style="french"), "style must be one of point, comma"),
-        (lambda c: c[2].update(date_format="%"), "date_format must be a format of dates"),
+        (lambda c: c[2].update(date_formats=["%"]), "must be a format of dates"),
         (lambda c: c[2].update(periods=["year"]), "periods.0. must be one of season"),
         (lambda c: c[1].update(kind="pickle"), "kind must be one of dropped"),
         (lambda c: c[1].update(more=1), "lacks fields, or has unknown ones: 'more'"),

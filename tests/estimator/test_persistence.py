@@ -263,7 +263,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("is not the document of a model", "[]")
     refuses("is not the document of a model", "{}")
     refuses("does not have its own hash", document.replace('"unit": ', '"unit": 1'))
-    refuses("written in schema 99 but this class reads 8; use the class", edited(schema=99))
+    refuses("written in schema 99 but this class reads 9; use the class", edited(schema=99))
     refuses("sha256 is not a hash", edited(sha256="../../../etc/passwd"))
     refuses("is missing; save or copy it again", edited(sha256="0" * 64))
     refuses("does not have the hash", tensors=content[:-1])
@@ -298,6 +298,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     refuses("3 features have 1 names", edited(feature_names=["a"]))
     refuses(r"feature_names\[0\] must be text", edited(feature_names=["\ud800", "b", "c"]))
     table = {"ids": ["a"], "id_column": None, "label_column": "", "drop": [], "feature_names": []}
+    table |= {"texts": None}
     refuses("12 rows have 1 names", edited(table=table))
     refuses(r"table.ids\[0\] must be text", edited(table=table | {"ids": [3]}))
 

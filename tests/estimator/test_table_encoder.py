@@ -173,9 +173,9 @@ def test_numbers_as_text(text: str, style: Any, number: float) -> None:  # noqa:
 
 def test_dates_as_text() -> None:
     noon = datetime(2021, 2, 1, 12, tzinfo=UTC).timestamp()
-    assert to_seconds("01.02.2021 12:00", "%d.%m.%Y %H:%M") == noon
-    assert to_seconds("2021-02-01T13:00:00+01:00", "%d.%m.%Y") == noon
-    assert np.isnan(to_seconds("yesterday", "%d.%m.%Y"))
+    assert to_seconds("01.02.2021 12:00", ["%d.%m.%Y", "%d.%m.%Y %H:%M"]) == noon
+    assert to_seconds("2021-02-01T13:00:00+01:00", ["%d.%m.%Y"]) == noon
+    assert np.isnan(to_seconds("yesterday", ["%d.%m.%Y"]))
 
 
 @pytest.mark.parametrize(
@@ -214,3 +214,13 @@ def test_it_is_a_transformer_of_pipelines() -> None:
     found = encoder.fit_transform(pd.DataFrame(mixed(), index=range(100, 160)))
     assert found.columns.tolist() == encoder.get_feature_names_out().tolist()
     assert found.index[0] == 100
+
+
+def test_dates_of_one_column_may_have_several_formats() -> None:
+    written = [f"{day:02d}.03.2021" for day in range(1, 29)]
+    written += [f"{month} {day}, 2021" for month in ("Apr", "Jun") for day in range(10, 20)]
+    encoder = TableEncoder().fit(pd.DataFrame({"when": written}))
+    assert encoder.notes_ == {"when": "dates in 2 formats"}
+    found = encoder.transform(pd.DataFrame({"when": ["11.06.2021", "Jun 11, 2021", "2021-06-11"]}))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])

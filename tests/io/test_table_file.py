@@ -144,7 +144,7 @@ def test_edges_without_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (PEOPLE, {"id_column": "nam"}, r"no column 'nam' \(asked for as id\); its columns are 'na"),
+        (PEOPLE, {"id_column": "nam"}, r"no column 'nam' \(asked for as id\); did you mean 'name'"),
         (PEOPLE, {"drop": ["kin"]}, r"no column 'kin' \(asked for as drop\)"),
         (PEOPLE, {"id_column": "name", "label_column": "kind"}, "'note' of t.csv is of string, su"),
         (PEOPLE, {"label_column": "kind"}, "features must be numbers, but column 'name' of t.csv"),
@@ -399,3 +399,30 @@ def test_pages_that_overlap_or_are_cut_off_are_refused(tmp_path: Path) -> None:
     path.write_bytes(content[:4] + b"\x19" + content[5:])  # a list instead of a number
     with pytest.raises(ValueError, match=r"as Parquet \(a page header has a field of kind 9\)"):
         read_table(path)
+
+
+def test_the_delimiter_is_found_where_records_have_lines_and_one_is_broken(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [f'{k};"one, two\nand, three"' for k in range(60)]
+    path.write_text("\n".join(["id;text", *lines]))
+    assert column_names(path) == ["id", "text"]
+    assert read_table(path, id_column="id").texts("text")[59] == "one, two\nand, three"
+    path.write_text("\n".join(["id;text", *(f"{k};a" for k in range(30)), "31;b;c"]))
+    with pytest.raises(ValueError, match=r"Row #32: Expected 2 .* as many cells as the header"):
+        read_table(path)
+
+
+def test_spaces_around_labels_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,kind\n1,red\n2, red \n3,  \n4,\n")
+    assert read_table(path, label_column="kind").labels == ["red", "red", None, None]
+
+
+def test_the_nearest_name_is_proposed_and_sheets_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("size,kind\n1,a\n")
+    with pytest.raises(ValueError, match=r"no column 'knd' .asked for as label.; did you mean 'ki"):
+        read_table(path, label_column="knd")
+    (tmp_path / "t.xlsx").write_bytes(b"PK\x03\x04" + bytes(40))
+    with pytest.raises(ValueError, match="save the sheet as CSV"):
+        read_table(tmp_path / "t.xlsx")

@@ -87,11 +87,11 @@ def test_what_is_not_a_saved_network_is_refused(tmp_path: Path) -> None:
         JLGCN.load(tmp_path)
     make_model(tmp_path / "estimator")
     JLGCN(6, 8, 3).save(tmp_path / "nodes")
-    with pytest.raises(ValueError, match="in schema 8 but this class reads JLGCN 1; use"):
+    with pytest.raises(ValueError, match="in schema 9 but this class reads JLGCN 1; use"):
         JLGCN.load(tmp_path / "estimator")
     with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads GraphLevelJLGCN"):
         GraphLevelJLGCN.load(tmp_path / "nodes")
-    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 8; use the class"):
+    with pytest.raises(ValueError, match="in schema JLGCN 1 but this class reads 9; use the class"):
         JLGCNClassifier.load(tmp_path / "nodes")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "model.json").write_text('{"by": "somebody else"}')

@@ -23,6 +23,7 @@ from jlgcn.cli.tables import (
     read_graph,
     read_labelled,
     read_new_rows,
+    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -232,7 +233,9 @@ def fit(
         )
         model.fit(features_of(found, text), labels, graph).set_params(verbose=False)
         used = found.feature_names if text is None else [text]
-        model.table_ = TableNames(found.ids, id_column, label, drop or [], used)
+        model.table_ = TableNames(
+            found.ids, id_column, label, drop or [], used, texts_of(found, model, text)
+        )
         model.save(Path(out))
     rows = f"{len(found.ids):,} rows" + ("" if id_column is None else f" with ids in {id_column!r}")
     features = f"{len(feature_names(model)):,} features"
@@ -445,15 +448,16 @@ def suggest(
 
     Example: jlgcn suggest wines-model -n 5
 
-    Prints ids of the unlabelled rows whose labels reduce the variance of all
-    predictions most (V-optimal design; of a network, of its last layer). Label
-    all of them, then fit again.
+    Prints the unlabelled rows whose labels reduce the variance of all predictions
+    most (V-optimal design; of a network, of its last layer): their ids and, behind
+    a tab, the begin of their text or cells. Label all of them, then fit again.
     """
     with plain_errors():
         fitted, rows = load_model(model)
         suggested = fitted.suggest_labels(number)
     for row in suggested.tolist():
-        typer.echo(printable(rows.ids[row]))
+        text = "" if rows.texts is None else f"\t{printable(rows.texts[row])}"
+        typer.echo(f"{printable(rows.ids[row])}{text}")
 
 
 def compare(

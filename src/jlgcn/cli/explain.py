@@ -31,7 +31,8 @@ def explain(
     Example of a class: jlgcn explain wines-model barolo-1971
 
     Both are exact: contributions sum to the learned squared distance, or to the
-    class score, the logit relative to the mean over classes. A network (fit
+    class score, the logit relative to the mean over classes. Features of one
+    column, such as categories or the components of a text, are summed. A network (fit
     --solver gradient) explains edges only. After its first layer, --layer
     explains by hidden features.
     """
@@ -60,17 +61,18 @@ def _row_number(model: Path, rows: TableNames, name: str) -> int:
 def _explain_edge(
     fitted: JLGCNClassifier, rows: TableNames, i: int, j: int, layer: int | None, top: int
 ) -> list[str]:
-    from jlgcn.estimator.encoding import feature_names
+    from jlgcn.estimator.encoding import column_names, sum_by_name
     from jlgcn.estimator.solvers import names_of_features
 
     found = fitted.explain_edge(i, j, layer)
-    order = found.features.abs().argsort(descending=True)[:top].tolist()
-    columns = names_of_features(fitted.model_, layer, feature_names(fitted))
+    features = names_of_features(fitted.model_, layer, column_names(fitted))
+    parts, columns = sum_by_name(found.features, features)
+    order = parts.abs().argsort(descending=True)[:top].tolist()
     names = [printable(columns[k]) for k in order]
     width = max(len(name) for name in names)
     lines = [f"weight {found.weight:.4g}: squared distance {found.squared_distance:.4g}, of which"]
     for k, name in zip(order, names, strict=True):
-        part = float(found.features[k])
+        part = float(parts[k])
         share = 100 * part / max(found.squared_distance, 1e-300)
         lines.append(f"  {name:<{width}} {part:+.4g} ({share:+.0f} %)")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,12 @@ logger = logging.getLogger(__name__)
 
 # Control characters, Unicode line ends and directional overrides, lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+# Classes for each label above which labels look like names or measurements.
+_MAX_CLASS_SHARE = 0.5
+
+# Letters of a row that a person reads.
+_ROW_LETTERS = 160
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help='Folder of a fitted model, see "jlgcn fit".')
@@ -96,6 +103,7 @@ def read_labelled(
         found, id_column = _with_ids(found)
     assert found.labels is not None
     labels = np.array(found.labels, dtype=object)
+    _check_labels(found, label)
     try:
         numbers = np.array([np.nan if name is None else float(name) for name in found.labels])
     except ValueError:
@@ -103,6 +111,23 @@ def read_labelled(
     # A file does not tell numbers from text: validate numbers as Python's arrays are.
     labels[~read_labels(numbers).is_known] = None
     return found, labels, id_column
+
+
+def _check_labels(found: TableFile, label: str) -> None:
+    """Raise if no row has a label; warn of labels that are hardly classes."""
+    assert found.labels is not None
+    counts = Counter(name for name in found.labels if name is not None)
+    if not counts:
+        raise ValueError(
+            f"column {label!r} of {found.name} is empty; write the class of some rows into it"
+        )
+    if len(counts) > _MAX_CLASS_SHARE * counts.total():
+        logger.warning(
+            "%s labels in %r are of %s classes: is this the column of classes?",
+            f"{counts.total():,}",
+            label,
+            f"{len(counts):,}",
+        )
 
 
 def _with_ids(found: TableFile) -> tuple[TableFile, str | None]:
@@ -135,10 +160,43 @@ def features_of(found: TableFile, text: str | None = None) -> Any:  # noqa: ANN4
 
     if text is not None:
         if text not in found.feature_names:
-            names = ", ".join(map(repr, found.feature_names[:5]))
-            raise ValueError(f"{found.name} has no column of text {text!r}; it has {names}")
+            from jlgcn.io.table_file import no_column
+
+            raise no_column(found.name, text, found.feature_names, " (asked for as text)")
         return found.texts(text)
     return found.x if is_numeric_frame(found.frame) else found.frame
+
+
+def texts_of(
+    found: TableFile, fitted: JLGCNClassifier, text: str | None = None
+) -> list[str] | None:
+    """Return what a person reads of each row: its text, or the cells of a raw table; cut off."""
+    from jlgcn.estimator.table_columns import Dropped, TextColumn
+    from jlgcn.estimator.table_encoder import TableEncoder
+
+    if text is not None:
+        return [_shortened(entry) for entry in found.texts(text)]
+    if not isinstance(fitted.encoder_, TableEncoder):
+        return None
+    used = [column for column in fitted.encoder_.columns_ if not isinstance(column, Dropped)]
+    # Sentences first.
+    used.sort(key=lambda column: not (isinstance(column, TextColumn) and column.cut == "words"))
+    columns = [(column.name, found.texts(column.name)) for column in used]
+    rows = []
+    for k in range(len(found.ids)):
+        row = ""
+        for name, texts in columns:
+            if len(row) > _ROW_LETTERS:
+                break
+            if texts[k]:
+                row += f"{' · ' if row else ''}{name}: {texts[k][:_ROW_LETTERS]}"
+        rows.append(_shortened(row))
+    return rows
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text[: 2 * _ROW_LETTERS].split())
+    return words if len(words) <= _ROW_LETTERS else f"{words[: _ROW_LETTERS - 1]}…"
 
 
 def read_graph(path: Path, ids: list[str]) -> Any:  # noqa: ANN401

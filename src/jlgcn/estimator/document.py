@@ -34,6 +34,8 @@ class TableNames:
         label_column: column of the classes.
         drop: columns that are not features.
         feature_names: columns that are features, before they are encoded.
+        texts: what a person reads of each row, (N,), such as the begin of its text; None for
+            nothing besides its id.
     """
 
     ids: list[str]
@@ -41,6 +43,7 @@ class TableNames:
     label_column: str
     drop: list[str]
     feature_names: list[str]
+    texts: list[str] | None = None
 
 
 # Predictions repeat a class name for every row; names that need more memory are refused.
@@ -67,7 +70,7 @@ def _network_fields() -> dict[str, Check]:
 
 #: Names, types and ranges of all fields of a model's document.
 SCHEMA = Schema(
-    8,
+    9,
     {
         "model": variant(
             "solver", {"closed_form": lambda: CLOSED_FORM_FIELDS, "gradient": _network_fields}
@@ -107,6 +110,7 @@ SCHEMA = Schema(
                     "label_column": _NAME,
                     "drop": list_of(_NAME, _MANY),
                     "feature_names": list_of(_NAME, _MANY),
+                    "texts": maybe(list_of(_NAME, _MANY)),
                 }
             )
         ),

@@ -56,7 +56,10 @@ _COLUMNS: dict[str, dict[str, Check]] = {
     "dropped": {"name": _NAME, "why": _NAME},
     "number": _SCALED | {"style": word(*STYLES)},
     "date": _SCALED
-    | {"date_format": _date_format, "periods": list_of(word(*PERIODS), len(PERIODS))},
+    | {
+        "date_formats": list_of(_date_format, 10, min_length=1),
+        "periods": list_of(word(*PERIODS), len(PERIODS)),
+    },
     "category": {"name": _NAME, "words": list_of(_ENTRY, 1000), "has_gaps": flag},
     "text": {"name": _NAME, "cut": word(*TERMS), "terms": list_of(_ENTRY, _MANY, min_length=1)},
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.estimator.table_encoder import TableEncoder
@@ -92,3 +95,27 @@ def feature_names(model: Any) -> list[str]:  # noqa: ANN401
         return list(model.table_.feature_names)
     names = getattr(model, "feature_names_in_", None)
     return [f"x{k}" for k in range(model.n_features_in_)] if names is None else names.tolist()
+
+
+def column_names(model: Any) -> list[str]:  # noqa: ANN401
+    """Return the name of the table's column that each feature was made of.
+
+    Of texts and numbers, the name of the feature.
+    """
+    encoder = getattr(model, "encoder_", None)
+    if not isinstance(encoder, TableEncoder):
+        return feature_names(model)
+    return [column.name for column in encoder.columns_ for _ in column.feature_names]
+
+
+def sum_by_name(
+    values: Tensor,  # (..., F)
+    names: Sequence[str],
+) -> tuple[Tensor, list[str]]:  # (..., G)
+    """Return sums of the values whose features share a name, and the G distinct names."""
+    place = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    if len(place) == len(names):
+        return values, list(names)
+    index = torch.tensor([place[name] for name in names], device=values.device)
+    sums = values.new_zeros(*values.shape[:-1], len(place))
+    return sums.index_add(-1, index, values), list(place)

@@ -70,6 +70,7 @@ def restore(
     if found is not None:
         counts += [("rows", num_rows, found.ids)]
         counts += [("columns", num_columns, found.feature_names)]
+        counts += [] if found.texts is None else [("rows", num_rows, found.texts)]
     for what, number, given in counts:
         if len(given) != number:
             raise ValueError(f"{number:,} {what} have {len(given):,} names")

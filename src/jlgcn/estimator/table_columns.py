@@ -79,7 +79,7 @@ class DateColumn:
     name: str
     center: float
     scale: float
-    date_format: str
+    date_formats: list[str]
     periods: list[str]
     has_gaps: bool
 
@@ -89,7 +89,7 @@ class DateColumn:
         return [self.name, *_missing(self.name, self.has_gaps), *waves]
 
     def features(self, column: Column) -> NDArray[np.float32]:
-        seconds = as_dates(column, self.date_format)
+        seconds = as_dates(column, self.date_formats)
         waves = []
         for name in self.periods:
             length, start = PERIODS[name]
@@ -187,25 +187,32 @@ def to_number(word: str, style: Style) -> float:
     return number if np.isfinite(number) else np.nan
 
 
-def as_dates(column: Column, date_format: str) -> NDArray[np.float64]:
+def as_dates(column: Column, date_formats: list[str]) -> NDArray[np.float64]:
     """Return a column as seconds since 1970, NaN where it has no date."""
     if isinstance(column, Dates):
         return column.seconds
     if isinstance(column, Words):
-        dates = np.array([to_seconds(word, date_format) for word in column.words], dtype=np.float64)
+        dates = np.array(
+            [to_seconds(word, date_formats) for word in column.words], dtype=np.float64
+        )
         return column.spread(dates, np.nan)
     raise _mismatch("dates", column)
 
 
-def to_seconds(word: str, date_format: str) -> float:
-    """Return the seconds since 1970 of a date as text, in a format or in that of ISO, or NaN."""
-    try:
-        found = datetime.strptime(word, date_format)
-    except ValueError:
+def to_seconds(word: str, date_formats: list[str]) -> float:
+    """Return the seconds since 1970 of a date as text, in one of the formats or ISO, or NaN."""
+    for date_format in date_formats:
         try:
-            found = datetime.fromisoformat(word)
+            return _timestamp(datetime.strptime(word, date_format))
         except ValueError:
-            return np.nan
+            continue
+    try:
+        return _timestamp(datetime.fromisoformat(word))
+    except ValueError:
+        return np.nan
+
+
+def _timestamp(found: datetime) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 

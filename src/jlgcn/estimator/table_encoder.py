@@ -28,7 +28,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     - numbers, also as text ("1,234.5", "12 %"), are scaled by their quartiles and squashed
       (:class:`skrub.SquashingScaler`);
-    - dates, in a format that :class:`skrub.ToDatetime` guesses, become time, season, weekday, hour;
+    - dates, in formats that :class:`skrub.ToDatetime` guesses, become time, season, weekday, hour;
     - text of up to 40 values that occur twice on average is one-hot; other text becomes 30
       components of a tf-idf of runs of letters, or of words (:class:`skrub.StringEncoder`);
     - gaps are 0, and have a feature of their own;

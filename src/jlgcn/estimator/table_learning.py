@@ -45,6 +45,7 @@ _MIN_DISTINCT = 0.99
 _SAMPLED = 1000
 _SHOWN_TEXT = 40
 _DAY = 86_400.0
+_MAX_FORMATS = 4  # of the dates of a column
 
 _ID_NAME = re.compile(r"(^|[\W_])(id|key|uuid|guid|index)$|[a-z]I[dD]$|^(unnamed: \d+)?$", re.I)
 
@@ -62,7 +63,7 @@ def learn_column(name: str, column: Column) -> tuple[FittedColumn, str]:
         case Numbers(values):
             return _learn_numbers(name, values, "point")
         case Dates(seconds):
-            return _learn_dates(name, seconds, "%Y-%m-%d")
+            return _learn_dates(name, seconds, ["%Y-%m-%d"])
         case Words():
             return _learn_words(name, column)
 
@@ -90,7 +91,7 @@ def looks_like_ids(name: str, column: Column) -> bool:
     is_code = [" " not in word and any(c.isdigit() for c in word) for word in sample]
     if is_named or np.mean(is_code) < _MIN_SHARE:
         return is_named
-    return not _number_style(sample) and not _date_format(sample)
+    return not _number_style(sample) and not _date_formats(sample)
 
 
 def _learn_words(name: str, column: Words) -> tuple[FittedColumn, str]:
@@ -105,12 +106,13 @@ def _learn_words(name: str, column: Words) -> tuple[FittedColumn, str]:
         if _share(values, column) >= _MIN_SHARE:
             found, _ = _learn_numbers(name, values, style)
             return found, _unread(column, values, "numbers")
-    date_format = _date_format(sample)
-    if date_format and _readable(sample, partial(to_seconds, date_format=date_format)) > 0.5:
-        seconds = as_dates(column, date_format)
+    formats = _date_formats(sample)
+    if formats and _readable(sample, partial(to_seconds, date_formats=formats)) > 0.5:
+        seconds = as_dates(column, formats)
         if _share(seconds, column) >= _MIN_SHARE:
-            found, _ = _learn_dates(name, seconds, date_format)
-            return found, _unread(column, seconds, "dates")
+            found, _ = _learn_dates(name, seconds, formats)
+            odd = f"dates in {len(formats)} formats" if len(formats) > 1 else ""
+            return found, "; ".join(filter(None, (odd, _unread(column, seconds, "dates"))))
     if looks_like_ids(name, column):
         return Dropped(name, _ids(len(column.words), len(column.codes))), ""
     present = int((column.codes >= 0).sum())
@@ -134,7 +136,7 @@ def _learn_numbers(
 
 
 def _learn_dates(
-    name: str, seconds: NDArray[np.float64], date_format: str
+    name: str, seconds: NDArray[np.float64], date_formats: list[str]
 ) -> tuple[FittedColumn, str]:
     found = seconds[~np.isnan(seconds)]
     why = _useless(found, len(seconds))
@@ -145,7 +147,7 @@ def _learn_dates(
     periods += ["weekday"] if np.ptp(days) > 6 and len(np.unique(days // 1 % 7)) > 1 else []
     periods += ["hour"] if (days % 1 != days[0] % 1).any() else []
     has_gaps = len(found) < len(seconds)
-    return DateColumn(name, *_quartiles(found), date_format, periods, has_gaps), ""
+    return DateColumn(name, *_quartiles(found), date_formats, periods, has_gaps), ""
 
 
 def _learn_text(name: str, column: Words) -> tuple[FittedColumn, str]:
@@ -184,6 +186,16 @@ def _number_style(sample: list[str]) -> Style | None:
     shares = {s: _readable(sample, partial(to_number, style=s)) for s in STYLES}
     style = max(STYLES, key=shares.__getitem__)
     return style if shares[style] > 0.5 else None
+
+
+def _date_formats(sample: list[str]) -> list[str]:
+    """Return the formats of dates, the most frequent first; none if the texts are no dates."""
+    formats: list[str] = []
+    others = sample
+    while others and len(formats) < _MAX_FORMATS and (found := _date_format(others)):
+        formats.append(found)
+        others = [word for word in others if math.isnan(to_seconds(word, formats))]
+    return formats
 
 
 def _date_format(sample: list[str]) -> str:

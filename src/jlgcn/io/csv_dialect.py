@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +14,8 @@ from jlgcn._optional import require
 _DELIMITERS = ",;\t|"
 _HEAD_BYTES = 2**16
 _HEAD_RECORDS = 50
+# Share of the records that must have as many cells as the header, for the most cells to decide.
+_MIN_SHARE = 0.9
 _BLOCK_BYTES = 2**20
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",  # Arrow skips the mark itself
@@ -31,8 +35,8 @@ def csv_dialect(path: Path, *, whole: bool) -> Dialect:
     """Return the dialect of a CSV file, compressed or not (extra ``table``).
 
     The encoding is UTF-8, or UTF-16 with a byte order mark; if the bytes are neither, Windows-1252,
-    or Latin-1. The delimiter is a comma, semicolon, tab or bar: the one that parts the first
-    records into most columns of equal number.
+    or Latin-1. The delimiter is a comma, semicolon, tab or bar: the one that parts the header into
+    most cells, and nine in ten of the first records into as many.
 
     Args:
         path: the file.
@@ -70,16 +74,18 @@ def _encoding_of_head(head: bytes) -> str:
 
 
 def _delimiter(text: str) -> str:
-    lines = text.splitlines(keepends=True)
-    lines = lines[:-1] if len(lines) > 1 else lines  # the last may be cut off
-    counts: dict[str, int] = {}
+    best = (0.5, 1)
+    chosen = ","
     for delimiter in _DELIMITERS:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         try:
-            found = [len(row) for row in csv.reader(lines[:_HEAD_RECORDS], delimiter=delimiter)]
+            counts = [len(row) for row in itertools.islice(reader, _HEAD_RECORDS + 1) if row]
         except csv.Error:
             continue
-        found = [count for count in found if count]
-        if found and min(found) == max(found):
-            counts[delimiter] = found[0]
-    best = max(counts, key=counts.__getitem__, default=",")
-    return best if counts.get(best, 1) > 1 else ","
+        counts = counts[:-1] if len(counts) > 1 else counts  # the last may be cut off
+        if counts and counts[0] > 1:
+            share = sum(count == counts[0] for count in counts) / len(counts)
+            score = (min(share, _MIN_SHARE), counts[0])
+            if score > best:
+                best, chosen = score, delimiter
+    return chosen

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,10 +109,7 @@ def read_table(
     names = column_names(path)
     for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
         if name is not None and name not in names:
-            raise ValueError(
-                f"{path.name} has no column {name!r} (asked for as {what}); its columns are "
-                f"{_some(names)}"
-            )
+            raise no_column(path.name, name, names, f" (asked for as {what})")
     features = [name for name in names if name not in {id_column, label_column, *drop}]
     wanted = {id_column, label_column, *features}
     table = _read(path, [name for name in names if name in wanted])
@@ -126,7 +125,7 @@ def read_table(
         ids = [str(name) for name in found]
     labels = None
     if label_column is not None:
-        labels = [label if label != "" else None for label in _texts(table, label_column)]
+        labels = [(label or "").strip() or None for label in _texts(table, label_column)]
     frame = table.select(features)
     if path.suffix != ".parquet":
         for place, name in enumerate(features):
@@ -206,7 +205,19 @@ def _arrow(path: Path) -> Iterator[None]:
 def _unreadable(path: Path, problem: Exception) -> ValueError:
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
     reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-    return ValueError(f"{path} cannot be read as {kind} ({reason}); write it again as a table")
+    remedy = "write it again as a table"
+    if re.search(r"Expected \d+ columns", reason):
+        remedy = "every row needs as many cells as the header; put a cell with delimiters in quotes"
+    elif path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        remedy = "save the sheet as CSV"
+    return ValueError(f"{path} cannot be read as {kind} ({reason}); {remedy}")
+
+
+def no_column(file: str, name: str, names: Sequence[str], why: str = "") -> ValueError:
+    """Return the error of a column that a file does not have, with the names nearest to it."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? Its" if near else "its"
+    return ValueError(f"{file} has no column {name!r}{why}; {hint} columns are {_some(names, 20)}")
 
 
 def _parquet_names(path: Path) -> list[str]:
@@ -368,6 +379,6 @@ def _check_ids(ids: Sequence[str | None], column: str | None, path: Path) -> Non
         seen[name] = row
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:_SHOWN_TEXT]) for name in names[:_SHOWN])
-    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+def _some(names: Sequence[str], most: int = _SHOWN) -> str:
+    shown = ", ".join(repr(name[:_SHOWN_TEXT]) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

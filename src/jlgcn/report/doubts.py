@@ -68,6 +68,7 @@ def _labels(model: JLGCNClassifier, scores: HeldOut, ids: Sequence[str]) -> Doub
             f"{own[place]:.2f}",
             str(model.classes_[scores.predicted[place]]),
             f"{scores.probability[place].max():.2f}",
+            *_text_of(model, int(scores.rows[place])),
         )
         for place in order[:_LISTED].tolist()
     ]
@@ -76,7 +77,7 @@ def _labels(model: JLGCNClassifier, scores: HeldOut, ids: Sequence[str]) -> Doub
         "while they were held out. Those of the smallest probability are first: the label is "
         "wrong, or the row is unlike its class."
     )
-    head = ("row", "label", "its probability", "predicted", "probability")
+    head = ("row", "label", "its probability", "predicted", "probability", *_text_head(model))
     return Doubts("doubtful labels", note, head, rows)
 
 
@@ -118,7 +119,12 @@ def _rows_to_label(model: JLGCNClassifier, ids: Sequence[str]) -> Doubts:
     chosen: Any = model.suggest_labels(number) if number else np.empty(0, dtype=np.int64)
     sure = model.label_distributions_
     rows = [
-        (ids[row], str(model.classes_[sure[row].argmax()]), f"{sure[row].max():.2f}")
+        (
+            ids[row],
+            str(model.classes_[sure[row].argmax()]),
+            f"{sure[row].max():.2f}",
+            *_text_of(model, row),
+        )
         for row in chosen.tolist()
     ]
     inputs = (
@@ -128,4 +134,13 @@ def _rows_to_label(model: JLGCNClassifier, ids: Sequence[str]) -> Doubts:
         f"Labels of these rows would reduce the variance of {inputs} most (V-optimal design). "
         "Label all of them, then fit again."
     )
-    return Doubts("rows to label next", note, ("row", "predicted", "probability"), rows)
+    head = ("row", "predicted", "probability", *_text_head(model))
+    return Doubts("rows to label next", note, head, rows)
+
+
+def _text_head(model: JLGCNClassifier) -> tuple[str, ...]:
+    return () if model.table_ is None or model.table_.texts is None else ("text",)
+
+
+def _text_of(model: JLGCNClassifier, row: int) -> tuple[str, ...]:
+    return () if model.table_ is None or model.table_.texts is None else (model.table_.texts[row],)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from jlgcn.estimator import JLGCNClassifier
+from jlgcn.estimator.encoding import sum_by_name
 from jlgcn.graphs import SparseGraph, as_graph, top_edges
 from jlgcn.io.export import to_scipy
 from jlgcn.report.held_out import label_codes
@@ -58,7 +59,7 @@ def graph_view(
     Args:
         model: a fitted estimator.
         ids: names of its rows.
-        feature_names: names of its features.
+        feature_names: names of its features; contributions of one name are summed.
         max_rows (int, default 2000): most rows in the view; if there are more, labelled rows and
             their strongest neighbours are selected.
         progress (bool, default False): show progress bars.
@@ -85,14 +86,16 @@ def graph_view(
     listed = scipy.sparse.triu(_heaviest(near, _LISTED) + _heaviest(known, _LISTED), 1).tocoo()
     drawn = _heaviest(near, _DRAWN) + _heaviest(known, _DRAWN)
     first, second = listed.row, listed.col
-    distance, top = _explained(model, rows[first], rows[second], progress=progress)
+    distance, top, names = _explained(
+        model, rows[first], rows[second], feature_names, progress=progress
+    )
     used = sorted({k for features in top for k, _ in features})
     place = {k: number for number, k in enumerate(used)}
     probability = model.label_distributions_[rows]
     return {
         "classes": [str(name) for name in model.classes_],
         "colors": class_colors(model),
-        "features": [str(feature_names[k]) for k in used],
+        "features": [str(names[k]) for k in used],
         "row": {
             "id": [str(ids[i]) for i in rows],
             "x": _rounded(places[:, 0], 4),
@@ -233,28 +236,33 @@ def _summed(
 
 
 def _explained(
-    model: JLGCNClassifier, first: NDArray[np.int64], second: NDArray[np.int64], *, progress: bool
-) -> tuple[NDArray[np.float64], list[list[tuple[int, float]]]]:
-    """Return squared distances of pairs, and the features of the largest contributions to each.
+    model: JLGCNClassifier,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    feature_names: Sequence[str],
+    *,
+    progress: bool,
+) -> tuple[NDArray[np.float64], list[list[tuple[int, float]]], list[str]]:
+    """Return squared distances of pairs, the features of the largest contributions, and names.
 
     :meth:`JLGCNClassifier.explain_edge` for many pairs at once.
     """
     size = max(1, _CHUNK_ENTRIES // model.model_.x.shape[1])
     device = model.model_.logits.device
-    distances, top = [], []
+    distances, top, names = [], [], list(feature_names)
     starts = range(0, len(first), size)
     for start in tqdm(starts, desc="edges explained", disable=None if progress else True):
         ends = (
             torch.from_numpy(rows[start : start + size].astype(np.int64)).to(device)
             for rows in (first, second)
         )
-        added = model.model_.contributions(*ends).cpu()
+        added, names = sum_by_name(model.model_.contributions(*ends).cpu(), feature_names)
         place = added.abs().topk(min(_FEATURES, added.shape[1])).indices
         distances.append(added.sum(-1).numpy())
         for columns, values in zip(place.tolist(), added.gather(1, place).tolist(), strict=True):
             pair = zip(columns, values, strict=True)
             top.append([(column, value) for column, value in pair if value != 0])
-    return np.concatenate(distances) if distances else np.zeros(0), top
+    return np.concatenate(distances) if distances else np.zeros(0), top, names
 
 
 def _rounded(values: NDArray[np.floating], digits: int) -> list[float]:

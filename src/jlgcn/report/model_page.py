@@ -17,7 +17,7 @@ from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.audit import NUM_FOLDS
 from jlgcn.estimator import JLGCNClassifier
 from jlgcn.estimator.comparison import Comparison
-from jlgcn.estimator.encoding import feature_names as names_of
+from jlgcn.estimator.encoding import column_names, sum_by_name
 from jlgcn.graphs.explanation import mean_contributions
 from jlgcn.report.doubts import doubts
 from jlgcn.report.graph_view import COLORS, OTHER_COLOR, class_colors, graph_view
@@ -51,7 +51,8 @@ def write_model_page(
         path: file to write; its folder is created if it does not exist.
         name (str, default "model"): title of the page.
         ids: names of the rows; None for their numbers.
-        feature_names: names of the features; None for those of `fit`, or x0, x1, ….
+        feature_names: names of the features; None for those of `fit`, or x0, x1, …. Contributions
+            of features that share a name, as all of one column of a raw table do, are summed.
         folds (int or None, default None): folds of the cross-validation, see
             :func:`jlgcn.report.held_out.held_out`.
         compares (bool, default False): also run :func:`jlgcn.compare` on the model's own rows.
@@ -75,7 +76,7 @@ def write_model_page(
     """
     check_is_fitted(model, "model_")
     num_rows, num_features = len(model.transduction_), model.model_.x.shape[1]
-    names = names_of(model) if feature_names is None else feature_names
+    names = column_names(model) if feature_names is None else feature_names
     ids = [str(i) for i in range(num_rows)] if ids is None else ids
     for what, found, size in (("ids", ids, num_rows), ("feature_names", names, num_features)):
         if len(found) != size:
@@ -204,7 +205,7 @@ def _legend(model: JLGCNClassifier) -> list[tuple[str, object]]:
 
 def _features(model: JLGCNClassifier, names: Sequence[str]) -> dict[str, Any]:
     layer = model.model_.num_column_layers - 1
-    added = model.model_.feature_importance(layer).cpu()
+    added, names = sum_by_name(model.model_.feature_importance(layer).cpu(), names)
     share = None
     if isinstance(model.model_, ClosedFormModel):
         fitted = model.model_
