@@ -4,8 +4,9 @@
         --out results/packages/engine.jsonl
 
 500 labels and half of the dependencies, drawn by the seed as in `evaluation/studies/packages.py`. A
-line that is there is not measured again. Memory is the largest anonymous memory of the process,
-which leaves out the page cache of mapped files, and its high-water mark with them.
+line that is there is not measured again. Memory is the largest anonymous memory of all processes,
+which leaves out the page cache of mapped files. CPU seconds of Ray are those of its workers and of
+what it runs besides.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.measure import Peak, in_own_process, status_bytes
+from benchmarks.measure import Peak, in_own_process
 from evaluation.studies.packages import Problem, fit_estimator, load
 from jlgcn.engine import ShardedModel
 from jlgcn.engine.executors import EngineName
@@ -108,7 +109,7 @@ def _found(problem: Problem, predicted: np.ndarray, peak: Peak) -> Found:
         "accuracy": float((predicted == problem.y)[hidden].mean()),
         "cpu_seconds": round(peak.cpu_seconds, 1),
         "peak_anonymous_bytes": peak.num_bytes,
-        "peak_bytes": status_bytes("VmHWM"),
+        "driver_anonymous_bytes": peak.own_bytes,
     }
 
 

@@ -9,7 +9,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
@@ -125,35 +125,62 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 class Peak:
-    """Measures CPU seconds, and the largest anonymous memory, of a process and its children.
+    """Measures CPU seconds, and the largest anonymous memory, of a process and its descendants.
 
     Anonymous memory leaves out mapped files, whose pages the system may drop. It is sampled twenty
-    times a second.
+    times a second, as the CPU seconds of descendants are.
+
+    Attributes:
+        num_bytes: largest memory of all processes together.
+        own_bytes: largest memory of this process.
+        cpu_seconds: CPU seconds of all processes.
     """
 
     def __enter__(self) -> Peak:
-        self.num_bytes = 0
-        self.cpu_seconds = -_cpu_seconds()
+        self.num_bytes = self.own_bytes = 0
+        self._start = time.process_time()
+        self._others: dict[str, float] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.cpu_seconds += _cpu_seconds()
         self._is_over.set()
         self._thread.join()
 
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds so far."""
+        return time.process_time() - self._start + sum([*self._others.values()])
+
     def _watch(self) -> None:
         while not self._is_over.wait(0.05):
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            total = sum(_anonymous_bytes(number) for number in ("self", *children))
-            self.num_bytes = max(self.num_bytes, total)
+            own, total = _anonymous_bytes("self"), 0
+            for number in _descendants(str(os.getpid())):
+                total += _anonymous_bytes(number)
+                self._others[number] = max(_cpu_seconds(number), self._others.get(number, 0.0))
+            self.own_bytes = max(self.own_bytes, own)
+            self.num_bytes = max(self.num_bytes, own + total)
 
 
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+def _descendants(process: str) -> Iterator[str]:
+    try:
+        threads = [*Path(f"/proc/{process}/task").iterdir()]
+        children = [child for t in threads for child in (t / "children").read_text().split()]
+    except OSError:  # it has ended
+        return
+    for child in children:
+        yield child
+        yield from _descendants(child)
+
+
+def _cpu_seconds(process: str) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _anonymous_bytes(process: str) -> int:
