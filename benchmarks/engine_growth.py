@@ -82,21 +82,24 @@ def accuracy(folder: Path, num_rows: int, first_group: int = 0, skip: int = 0) -
 
 
 class Stages(logging.Handler):
-    """Adds up CPU and wall seconds of the stages that an engine logs."""
+    """Adds up what the stages that an engine logs take."""
 
     def __init__(self, peak: Peak) -> None:
         super().__init__(logging.INFO)
-        self.found: dict[str, list[float]] = {}
+        self.found: dict[str, dict[str, float]] = {}
         self._peak, self._before = peak, 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take the end of a stage."""
         stage, num_run, _, seconds = record.args  # type: ignore[misc]
-        now = self._peak.cpu_seconds
-        total = self.found.setdefault(str(stage), [0, 0.0, 0.0])
-        total[0] += int(num_run)  # type: ignore[call-overload]
-        total[1] += now - self._before
-        total[2] += float(seconds)  # type: ignore[arg-type]
+        empty = {"tasks": 0, "cpu_seconds": 0.0, "seconds": 0.0, "peak_anonymous_bytes": 0}
+        total, now = self.found.setdefault(str(stage), empty), self._peak.cpu_seconds
+        total["tasks"] += int(num_run)  # type: ignore[call-overload]
+        total["cpu_seconds"] += now - self._before
+        total["seconds"] += float(seconds)  # type: ignore[arg-type]
+        total["peak_anonymous_bytes"] = max(
+            total["peak_anonymous_bytes"], self._peak.take_stage_bytes()
+        )
         self._before = now
 
 
@@ -118,8 +121,8 @@ def measure(run: Callable[[], object]) -> dict[str, Any]:
         "peak_anonymous_bytes": peak.num_bytes,
         "driver_anonymous_bytes": peak.own_bytes,
         "stages": {
-            name: {"tasks": tasks, "cpu_seconds": round(cpu, 2), "seconds": round(wall, 1)}
-            for name, (tasks, cpu, wall) in stages.found.items()
+            name: {key: round(value, 2) for key, value in total.items()}
+            for name, total in stages.found.items()
         },
     }
 

@@ -137,7 +137,7 @@ class Peak:
     """
 
     def __enter__(self) -> Peak:
-        self.num_bytes = self.own_bytes = 0
+        self.num_bytes = self.own_bytes = self._stage_bytes = 0
         self._start = time.process_time()
         self._others: dict[str, float] = {}
         self._is_over = threading.Event()
@@ -162,6 +162,12 @@ class Peak:
                 self._others[number] = max(_cpu_seconds(number), self._others.get(number, 0.0))
             self.own_bytes = max(self.own_bytes, own)
             self.num_bytes = max(self.num_bytes, own + total)
+            self._stage_bytes = max(self._stage_bytes, own + total)
+
+    def take_stage_bytes(self) -> int:
+        """Return the largest memory of all processes since the last call."""
+        found, self._stage_bytes = self._stage_bytes, 0
+        return found
 
 
 def _descendants(process: str) -> Iterator[str]:
