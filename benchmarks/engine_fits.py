@@ -1,6 +1,6 @@
 """The closed form on 60,506 packages, in memory and by an engine: accuracy, CPU seconds, memory.
 
-    JLGCN_DATA=… python -m benchmarks.engine_packages --seed 0 --where local \
+    JLGCN_DATA=… python -m benchmarks.engine_fits --seed 0 --where local \
         --out results/packages/engine.jsonl
 
 500 labels and half of the dependencies, drawn by the seed as in `evaluation/studies/packages.py`. A
