@@ -91,15 +91,15 @@ class Stages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take the end of a stage."""
-        stage, num_run, _, seconds = record.args  # type: ignore[misc]
+        arguments: Any = record.args
+        stage, num_run, _, seconds = arguments
         empty = {"tasks": 0, "cpu_seconds": 0.0, "seconds": 0.0, "peak_anonymous_bytes": 0}
-        total, now = self.found.setdefault(str(stage), empty), self._peak.cpu_seconds
-        total["tasks"] += int(num_run)  # type: ignore[call-overload]
+        total, now = self.found.setdefault(stage, empty), self._peak.cpu_seconds
+        total["tasks"] += num_run
         total["cpu_seconds"] += now - self._before
-        total["seconds"] += float(seconds)  # type: ignore[arg-type]
-        total["peak_anonymous_bytes"] = max(
-            total["peak_anonymous_bytes"], self._peak.take_stage_bytes()
-        )
+        total["seconds"] += seconds
+        highest = max(total["peak_anonymous_bytes"], self._peak.take_stage_bytes())
+        total["peak_anonymous_bytes"] = highest
         self._before = now
 
 

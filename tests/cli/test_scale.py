@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jlgcn.engine import ShardedModel
+from jlgcn.engine.plan import DEFAULTS, save_constants
 from tests.cli.test_data import run
 from tests.engine.tables import OPTIONS, draw, write
 
@@ -38,3 +39,15 @@ def test_update_adds_rows(folder: Path) -> None:
     (folder / "wines").mkdir()
     refused = run("update", folder / "wines", folder / "new.parquet", code=2).output
     assert "was not fitted by an engine; fit it again with the new rows" in refused
+
+
+def test_plan_recommends_a_way_or_refuses(tmp_path: Path) -> None:
+    constants = tmp_path / "plan.json"
+    save_constants(constants, DEFAULTS)
+    arguments = ("plan", "--rows", 1_000_000, "--cores", 2, "--constants", constants)
+    output = run(*arguments, "--memory", 5).output
+    assert "does not fit" in output
+    assert "jlgcn fit … --label COLUMN --out MODEL --engine local" in output
+    refused = run(*arguments, "--memory", 0.2, code=2).output
+    assert "no way to fit has enough memory" in refused
+    assert "pass --rows, or --calibrate alone" in run("plan", code=2).output

@@ -13,7 +13,7 @@ from jlgcn.cli.doctor import doctor
 from jlgcn.cli.explain import explain
 from jlgcn.cli.paper import paper
 from jlgcn.cli.report import report
-from jlgcn.cli.scale import update
+from jlgcn.cli.scale import plan, update
 
 app = typer.Typer(
     name="jlgcn",
@@ -49,7 +49,8 @@ def jlgcn_command(
     """
 
 
-for _command in (fit, predict, update, edges, audit, explain, suggest, compare, report, doctor):
+_COMMANDS = (fit, predict, update, edges, audit, explain, suggest, compare, report, plan, doctor)
+for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(paper, name="paper")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -291,14 +291,21 @@ def _check(
     check_labels(y, train, num_nodes)
     if val is not None:
         check_labels(y, val, num_nodes, name="val")
-    num_components = min(options.n_components, num_nodes, num_features)
-    num_numbers = 8 * num_components + 2 * MAX_LANDMARKS
-    per_node = 12 * 2 * options.n_candidates + num_numbers * x.dtype.itemsize
-    # What `principal_directions` takes at its peak: with few rows, its answer and the features in
-    # float64; else its basis, with copies of it in float64 (26 bytes were measured).
-    is_few_rows = num_nodes < min(options.n_components, num_features)
-    per_entry = x.dtype.itemsize + 8 if is_few_rows else 26
-    needed = num_nodes * per_node + num_features * num_components * per_entry
+    needed = bytes_of_fit(num_nodes, num_features, options, x.dtype.itemsize)
     check_memory(
         needed, x.device, f"{num_nodes:,} nodes of {num_features:,} features", "n_components=64"
     )
+
+
+def bytes_of_fit(
+    num_nodes: int, num_features: int, options: ClosedFormOptions[Any], itemsize: int = 4
+) -> int:
+    """Return the memory that :func:`fit_closed_form` takes, besides the features."""
+    num_components = min(options.n_components, num_nodes, num_features)
+    num_numbers = 8 * num_components + 2 * MAX_LANDMARKS
+    per_node = 12 * 2 * options.n_candidates + num_numbers * itemsize
+    # What `principal_directions` takes at its peak: with few rows, its answer and the features in
+    # float64; else its basis, with copies of it in float64 (26 bytes were measured).
+    is_few_rows = num_nodes < min(options.n_components, num_features)
+    per_entry = itemsize + 8 if is_few_rows else 26
+    return num_nodes * per_node + num_features * num_components * per_entry

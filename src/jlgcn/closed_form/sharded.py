@@ -123,6 +123,7 @@ class ShardedNodes:
         quantizer: the cells of the index of all rows.
         index: that index.
         candidates: candidate edges of each shard; None of an old one.
+        num_candidates: candidates of a row.
         unit: the median squared distance to a near neighbour.
         given: rows of the given graph in each shard; None without one.
         old: the fit that the first shards are of, whose rows keep their neighbours and get those
@@ -140,6 +141,7 @@ class ShardedNodes:
     quantizer: str
     index: str
     candidates: list[str | None]
+    num_candidates: int
     unit: float
     given: list[str] | None
     old: OldShards | None = None
@@ -174,14 +176,17 @@ class ShardedNodes:
             if name is not None
         ]
         learned = [] if self.old is None else self.old.learned
-        ranked = [*(None for _ in learned), *self._run(shard_graphs.rank, tasks)]
+        needed = edge_bytes(self._rows, self.num_candidates, options.n_neighbors)
+        ranked = [
+            *(None for _ in learned),
+            *self._run(shard_graphs.rank, tasks, num_bytes=needed),
+        ]
         tasks = [
             {"ranked": ranked, "bounds": bounds, "shard": shard}
             | ({"old": learned[shard]} if shard < len(learned) else {})
             for shard in range(num_shards)
         ]
-        edge_bytes = 200 * options.n_neighbors * self._rows
-        done = self.runner.run(shard_graphs.symmetrize, tasks, num_bytes=PROCESS_BYTES + edge_bytes)
+        done = self.runner.run(shard_graphs.symmetrize, tasks, num_bytes=needed)
         total = float(sum_of(done, "total"))
         scale = options.learned_degree * self.num_nodes / total if total > 0 else 1.0
         given = self.given
@@ -361,17 +366,12 @@ class ShardedNodes:
         return rows
 
     def _columns(self, num_components: int | None) -> list[list[int]]:
-        """Return first and last column of every block: few of many nodes, for their memory."""
         count = self.projection.shape[1]
         count = count if num_components is None else min(num_components, count)
-        width = min(DIFFUSED_COLUMNS, -(-count // _MIN_BLOCKS))
-        while width > _MIN_COLUMNS and width * self.num_nodes * _BYTES_OF_ENTRY > _DIFFUSION_BYTES:
-            width = -(-width // 2)
-        return [[first, min(first + width, count)] for first in range(0, count, width)]
+        return blocks_of_columns(self.num_nodes, count)
 
     def _diffusion_bytes(self, num_components: int | None) -> int:
-        first, last = self._columns(num_components)[0]
-        return PROCESS_BYTES + self.num_nodes * ((last - first) * _BYTES_OF_ENTRY + 8)
+        return diffusion_bytes(self.num_nodes, self._columns(num_components))
 
     @property
     def _rows(self) -> int:
@@ -390,6 +390,25 @@ class ShardedNodes:
     def _one(self, stage: Stage, task: dict[str, Any]) -> Mapping[str, Tensor]:
         (done,) = self.runner.run(stage, [task], num_bytes=self._shard_bytes)
         return done.summary
+
+
+def blocks_of_columns(num_nodes: int, count: int) -> list[list[int]]:
+    """Return first and last column of every block: few of many nodes, for their memory."""
+    width = min(DIFFUSED_COLUMNS, -(-count // _MIN_BLOCKS))
+    while width > _MIN_COLUMNS and width * num_nodes * _BYTES_OF_ENTRY > _DIFFUSION_BYTES:
+        width = -(-width // 2)
+    return [[first, min(first + width, count)] for first in range(0, count, width)]
+
+
+def diffusion_bytes(num_nodes: int, blocks: list[list[int]]) -> int:
+    """Return the memory of the diffusion of a block of columns."""
+    first, last = blocks[0]
+    return PROCESS_BYTES + num_nodes * ((last - first) * _BYTES_OF_ENTRY + 8)
+
+
+def edge_bytes(rows: int, num_candidates: int, num_neighbors: int) -> int:
+    """Return the memory in which the edges of a shard are ranked, or made symmetric."""
+    return PROCESS_BYTES + rows * (40 * num_candidates + 350 * num_neighbors)
 
 
 def classifier_tensors(classifier: Classifier) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def prepare_nodes(
     """
     rows = max(b - a for a, b in pairwise(bounds))
     width = num_features * 4
-    one = PROCESS_BYTES + rows * 4 * (width + 12 * num_candidates)
+    one = shard_bytes(rows, num_features, num_candidates)
     tasks: list[dict[str, Any]] = [
         {"raw": name, "scaler": scaler, "settings": settings} for name in raw
     ]
@@ -93,10 +93,21 @@ def prepare_nodes(
         quantizer=quantizer,
         index=index,
         candidates=candidates,
+        num_candidates=num_candidates,
         unit=unit if old is None else old.unit,
         given=given,
         old=old,
     )
+
+
+def shard_bytes(rows: int, num_features: int, num_candidates: int) -> int:
+    """Return the memory of a stage that sees the features of a shard, or its candidates."""
+    return PROCESS_BYTES + rows * 16 * (num_features + 3 * num_candidates)
+
+
+def index_bytes(num_nodes: int, num_features: int) -> int:
+    """Return the memory in which an index is merged; FAISS grows lists by doubling them."""
+    return PROCESS_BYTES + 8 * num_nodes * (num_features + 2)
 
 
 def _directions(
@@ -151,8 +162,7 @@ def _index(
     filled = [done.name for done in runner.run(shards.fill_index, tasks, num_bytes=num_bytes)]
     if index is not None and not filled:
         return quantizer, index
-    # FAISS grows lists by doubling them.
-    needed = PROCESS_BYTES + 2 * bounds[-1] * (width + 8)
+    needed = index_bytes(bounds[-1], width // 4)
     task = {"filled": filled, "quantizer": quantizer, "index": index}
     return quantizer, runner.run(shards.merge_index, [task], num_bytes=needed)[0].name
 

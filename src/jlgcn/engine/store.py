@@ -160,8 +160,12 @@ class Store:
 
     @staticmethod
     def _cache(uri: str) -> Path:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(root) / "jlgcn" / sha256_of(uri.encode())[:16]
+        return cache_folder() / sha256_of(uri.encode())[:16]
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for files that can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jlgcn"
 
 
 def _bytes_of(tensors: Mapping[str, Tensor]) -> bytes:

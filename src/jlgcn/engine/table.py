@@ -123,9 +123,14 @@ def open_table(
         columns = list(features)
     if not columns or not sum(rows for *_, rows in parts):
         raise ValueError(f"{uri} must have a row and a column of features; add some")
-    limit = shard_rows or max(1024, min(MAX_SHARD_ROWS, _MAX_SHARD_NUMBERS // width))
+    limit = shard_rows or rows_of_shard(width)
     pieces = tuple(_shards(parts, limit))
     return ItemTable(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri))
+
+
+def rows_of_shard(num_features: int) -> int:
+    """Return the most rows of a shard."""
+    return max(1024, min(MAX_SHARD_ROWS, _MAX_SHARD_NUMBERS // num_features))
 
 
 def parquet_files(uri: str) -> tuple[Any, list[Any]]:

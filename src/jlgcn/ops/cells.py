@@ -14,8 +14,8 @@ from jlgcn._optional import require
 #: Above so many cells, a graph of the centroids (HNSW) finds a row's cell, instead of all of them.
 MAX_FLAT_CELLS = 4096
 
-# The same recall as `NeighborIndex`: 0.999 on 100,000 clustered rows.
-_NUM_PROBES = 16
+#: Cells that a query looks at: the same recall as `NeighborIndex`, 0.999 on 100,000 clustered rows.
+NUM_PROBES = 16
 _ROWS_OF_CELL = 256
 
 # So few rows are one cell: the search is exact.
@@ -78,7 +78,7 @@ class CellIndex:
     def __init__(self, index: Any, quantizer: Any = None) -> None:  # noqa: ANN401
         self._index = index
         self._quantizer = quantizer  # FAISS does not hold it
-        index.nprobe = min(_NUM_PROBES, index.nlist)
+        index.nprobe = min(NUM_PROBES, index.nlist)
 
     @classmethod
     def empty(cls, quantizer: Tensor) -> CellIndex:
