@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.final.networks import NETWORKS, Network, train_network
-from evaluation.final.rows import Row, Split
-from evaluation.suite.methods import METHODS, WITH_GRAPH, SuiteProblem, closed_form
+from evaluation.final.rows import FinalProblem, Row, Split
+from evaluation.suite.methods import METHODS, WITH_GRAPH, closed_form
 from jlgcn import JLGCNClassifier
-from jlgcn.estimator.rivals import Fold
 
 #: Rivals of larger data sets, where the others take hours or more memory than there is.
 _MAX_ROWS = 20_000
@@ -44,21 +43,7 @@ class Found(NamedTuple):
     chosen: dict[str, Any]
 
 
-Method = Callable[["FinalProblem", int], Found]
-
-
-class FinalProblem(SuiteProblem):
-    """A split, and what rivals share of it; validation labels select, where there are some."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(split.data)
-        self.split = split
-
-    def selection(self, shown: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Fold]]:
-        """Return classes, and the folds; with validation, training and validation rows alone."""
-        if not len(self.split.val):
-            return super().selection(shown)
-        return self.data.y, [(self.split.train, self.split.val)]
+Method = Callable[[FinalProblem, int], Found]
 
 
 def methods(row: Row, split: Split) -> dict[str, Method]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from evaluation.final.rows import FinalProblem
 from evaluation.rivals import APPNP, GCNII, MLP, SAGE
 from jlgcn.graphs import Graph, SparseGraph
 from jlgcn.nn import DecoupledJLGCN
@@ -26,9 +27,6 @@ from jlgcn.paper import recipes
 from jlgcn.paper.baselines import GAT, GCN
 from jlgcn.paper.node_experiment import NodeExperiment, make_model
 from jlgcn.training import DecoupledConfig, fit_nodes
-
-if TYPE_CHECKING:
-    from evaluation.final.methods import FinalProblem
 
 Features = Tensor | SparseFeatures
 

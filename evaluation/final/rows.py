@@ -21,6 +21,8 @@ from evaluation.final.sealed import SealedTest
 from evaluation.npz import load_npz
 from evaluation.splits import random_split
 from evaluation.suite.data import Data, data_sets, newsgroups
+from evaluation.suite.methods import SuiteProblem
+from jlgcn.estimator.rivals import Fold
 from jlgcn.io.files import data_root
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid
@@ -87,6 +89,20 @@ class Split:
         shown = np.full(len(self.data.y), -1)
         shown[self.train] = self.data.y[self.train]
         return shown
+
+
+class FinalProblem(SuiteProblem):
+    """A split, and what rivals share of it; validation labels select, where there are some."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split.data)
+        self.split = split
+
+    def selection(self, shown: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Fold]]:
+        """Return classes, and the folds; with validation, training and validation rows alone."""
+        if not len(self.split.val):
+            return super().selection(shown)
+        return self.data.y, [(self.split.train, self.split.val)]
 
 
 GROUPS = {

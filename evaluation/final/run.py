@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluation.final.methods import FinalProblem, methods, seeds
-from evaluation.final.rows import Row, Split, load
+from evaluation.final.methods import methods, seeds
+from evaluation.final.rows import FinalProblem, Row, Split, load
 from evaluation.final.sealed import FREEZE, KEY
 from jlgcn._files import locked, write_file
 from jlgcn.paper.records import read_lines

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from evaluation.final import run as runner
-from evaluation.final.methods import FinalProblem, methods
-from evaluation.final.rows import GROUPS, Row, load, rows, rows_of
+from evaluation.final.methods import methods
+from evaluation.final.rows import GROUPS, FinalProblem, Row, load, rows, rows_of
 from evaluation.final.sealed import FREEZE, SealedTest
 from evaluation.final.tables import difference, final_lines, gains_table
 from tests.real_data import needs_data
