@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+import scipy.sparse
 import torch
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_wine, make_blobs
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form.novelty import novelty
@@ -15,6 +19,7 @@ from jlgcn.estimator.labelling import with_unknown
 from jlgcn.graphs import SparseGraph
 from tests.brute import F64, largest_difference
 from tests.estimator.test_classifier import wine
+from tests.real_data import DATA, needs_data
 
 PROBABILITY = np.array([[0.9, 0.1], [0.4, 0.6], [0.25, 0.75]])
 
@@ -190,3 +195,64 @@ def test_the_head_of_a_network_is_not_updated_alone() -> None:
     model = JLGCNClassifier(solver="gradient", max_iter=2).fit(x, few)
     with pytest.raises(ValueError, match="pass relearn=True, or fit with solver"):
         model.update(more)
+
+
+GAPS: dict[str, Callable[[np.ndarray], Any]] = {
+    "numbers": lambda y: y,
+    "NaN": lambda y: np.where(y < 0, np.nan, y),
+    "NA": lambda y: pd.Series(y).astype("Int64").where(y >= 0),
+    "text": lambda y: np.where(y < 0, "", np.array(["a", "b", "c"])[y]),
+    "None": lambda y: np.array(["a", "b", "c", None], dtype=object)[y],
+}
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_folds_of_labels_keep_all_other_rows_in_training(gap: str) -> None:
+    few = np.where(np.arange(178) % 3 == 0, load_wine().target, -1)
+    folds = JLGCNClassifier.label_folds(GAPS[gap](few), 4)
+    others = np.flatnonzero(few < 0)
+    assert len(folds) == 4
+    for train, test in folds:
+        assert np.isin(others, train).all()
+        assert sorted([*train, *test]) == list(range(178))
+        assert np.ptp(np.bincount(few[test]) - np.bincount(few[few >= 0]) / 4) <= 2
+    tested = np.concatenate([test for _, test in folds])
+    assert sorted(tested) == np.flatnonzero(few >= 0).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap", GAPS)
+def test_scores_and_searches_take_folds_of_labels(gap: str) -> None:
+    x, y, _ = wine()
+    given = GAPS[gap](np.where(np.arange(178) % 3 == 0, y, -1))
+    folds = JLGCNClassifier.label_folds(given, 3)
+    own = cross_val_score(JLGCNClassifier(), x, given, cv=folds)
+    if gap != "NA":  # which scikit-learn's scorers do not read
+        named = cross_val_score(JLGCNClassifier(), x, given, cv=folds, scoring="accuracy")
+        assert np.array_equal(own, named)
+    assert own.mean() > 0.9
+    search = GridSearchCV(JLGCNClassifier(), {"n_neighbors": [5, 20]}, cv=folds).fit(x, given)
+    assert search.best_estimator_.transduction_.shape == (178,)
+
+
+def test_more_folds_than_labels_are_refused() -> None:
+    _, _, few = wine(2)
+    with pytest.raises(ValueError, match=r"n_splits must be at most 6, .* but it is 7"):
+        JLGCNClassifier.label_folds(few, 7)
+    with pytest.raises(ValueError, match="y must have one class a row"):
+        JLGCNClassifier.label_folds(np.zeros((4, 2)))
+
+
+@needs_data
+def test_connectivities_of_scanpy_are_a_graph() -> None:
+    with np.load(DATA / "cells/pbmc68k_reduced.npz") as file:
+        x, y = file["x_pca"], file["y"]
+        parts = [file[f"connectivities_{name}"] for name in ("data", "indices", "indptr")]
+    graph = scipy.sparse.csr_matrix(tuple(parts), shape=(700, 700))
+    few = np.full(len(y), -1)
+    for label in np.unique(y):
+        few[np.flatnonzero(y == label)[:4]] = label
+    model = JLGCNClassifier().fit(x, few, graph)
+    assert model.model_.given.weight.dtype == torch.float32
+    assert model.best_params_["given_decay"] is not None
+    assert (model.transduction_ == y)[few < 0].mean() > 0.6

@@ -28,7 +28,7 @@ from jlgcn.estimator.audit import Audit, audit
 from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
 from jlgcn.estimator.encoding import encode, feature_names, num_columns_of
-from jlgcn.estimator.labelling import updated, with_unknown
+from jlgcn.estimator.labelling import label_folds, updated, with_unknown
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
 from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
@@ -386,9 +386,9 @@ class JLGCNClassifier(
             y: their classes; unlabelled rows, as in :meth:`fit`, do not count.
             sample_weight: weights of the rows, (n_new,); None for 1.
 
-        `cross_val_score` and `GridSearchCV` call this. Their default splitter for classifiers
-        refuses NaN, None and NA: pass -1 or "" there, or ``cv=KFold(5, shuffle=True)``. Named
-        scorers such as ``scoring="accuracy"`` count unlabelled rows as mistakes.
+        `cross_val_score` and `GridSearchCV` call this. Their own splitters put unlabelled rows into
+        test parts, too, where named scorers such as ``scoring="accuracy"`` count them as mistakes:
+        pass ``cv=JLGCNClassifier.label_folds(y)``.
         """
         labels = read_labels(y, are_learned=False)
         predicted = self.predict(X)
@@ -405,6 +405,33 @@ class JLGCNClassifier(
         known = labels.is_known
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(np.average(labels.values[known] == predicted[known], weights=weight))
+
+    @staticmethod
+    def label_folds(
+        y: ArrayLike, n_splits: int = 5, *, random_state: int | None = 0
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Return folds for cross-validation that keep unlabelled rows in every training part.
+
+        For `cv` of `cross_val_score`, `GridSearchCV` and all that takes pairs of training and test
+        rows. Test parts are stratified folds of the labelled rows. A fold's model does not
+        see their features, and predicts them as new rows; :func:`jlgcn.compare` keeps all rows in
+        the graph, and hides labels alone.
+
+        Args:
+            y: classes and unlabelled rows, as in :meth:`fit`.
+            n_splits (int ≥ 2, default 5): number of folds, at most that of labelled rows.
+            random_state (int or None, default 0): seed of the shuffle; None draws one.
+
+        Example:
+            >>> from sklearn.datasets import load_wine
+            >>> from sklearn.model_selection import cross_val_score
+            >>> X, y = load_wine(return_X_y=True)
+            >>> y[::2] = -1
+            >>> folds = JLGCNClassifier.label_folds(y)
+            >>> bool(cross_val_score(JLGCNClassifier(), X, y, cv=folds).mean() > 0.9)
+            True
+        """
+        return label_folds(y, n_splits, random_state)
 
     def learned_graph(self, layer: int | None = None) -> SparseGraph:
         """Return the learned graph of a layer, without given edges, on the CPU.

@@ -1,4 +1,4 @@
-"""Work around labels: rows of no known class, and labels that come later."""
+"""Work around labels: rows of no known class, labels that come later, folds of labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import StratifiedKFold
 
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.update import update_labels, with_classes
@@ -44,6 +45,31 @@ def with_unknown(
         found = found.astype(np.int64)
     found[1 - probability.max(-1) > reject] = -1 if is_number else None
     return found
+
+
+def label_folds(
+    y: ArrayLike, n_splits: int, random_state: int | None
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return stratified folds of the labelled rows; unlabelled rows are in every training part.
+
+    Args:
+        y: labels of all rows.
+        n_splits: number of folds.
+        random_state: seed of the shuffle.
+    """
+    labels = read_labels(y)
+    known, others = np.flatnonzero(labels.is_known), np.flatnonzero(~labels.is_known)
+    if n_splits > len(known):
+        raise ValueError(
+            f"n_splits must be at most {len(known)}, the number of labelled rows, but it is "
+            f"{n_splits}"
+        )
+    splitter = StratifiedKFold(n_splits, shuffle=True, random_state=random_state)
+    _, codes = np.unique(labels.values[known], return_inverse=True)
+    return [
+        (np.sort(np.concatenate([known[kept], others])), known[held_out])
+        for kept, held_out in splitter.split(known, codes)
+    ]
 
 
 class _Labels(NamedTuple):
