@@ -173,6 +173,7 @@ def texts_of(
     """Return what a person reads of each row: its text, or the cells of a raw table; cut off."""
     from jlgcn.estimator.table_columns import Dropped, TextColumn
     from jlgcn.estimator.table_encoder import TableEncoder
+    from jlgcn.io.frames import GAPS
 
     if text is not None:
         return [_shortened(entry) for entry in found.texts(text)]
@@ -188,7 +189,7 @@ def texts_of(
         for name, texts in columns:
             if len(row) > _ROW_LETTERS:
                 break
-            if texts[k]:
+            if texts[k] not in GAPS:
                 row += f"{' · ' if row else ''}{name}: {texts[k][:_ROW_LETTERS]}"
         rows.append(_shortened(row))
     return rows

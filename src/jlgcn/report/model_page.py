@@ -95,6 +95,7 @@ def write_model_page(
         title=name,
         about=_about(model),
         settings=settings(model),
+        notes=getattr(model.encoder_, "notes_", {}),
         curve=loss_curve(model),
         losses=[f"{entry['loss']:.3f}" for entry in model.history_],
         has_given=model.model_.given is not None,
