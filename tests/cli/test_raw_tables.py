@@ -117,7 +117,7 @@ def test_every_command_reads_a_model_of_a_raw_table(folder: Path) -> None:
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert "Umsatz (€)" in page
     assert text.split(" · ")[0] in page
-    assert "<th>leer</th><td class=\"words\">dropped; empty</td>" in page
+    assert '<th>leer</th><td class="words">dropped; empty</td>' in page
 
 
 def test_new_rows_without_ids_are_numbered_and_without_a_column_refused(
