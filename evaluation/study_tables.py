@@ -34,6 +34,7 @@ def study_tables(folder: Path = RESULTS) -> dict[str, str]:
         "learn_graph": ("learn_graph", learn_graph_table),
         "decoupled": ("decoupled", decoupled_table),
         "adaptive_attack": ("adaptive_attack", attack_table),
+        "mixed_tables": ("mixed_tables", mixed_table),
     }
     for task in AUDIT_MEASURES:
         makers[f"graph_audit/{task}"] = ("graph_audit", partial(audit_table, task=task))
@@ -111,6 +112,26 @@ def attack_table(lines: list[dict[str, Any]]) -> str:
         means = (f"{100 * np.mean([line[name] for line in own]):.1f}" for name in methods)
         rows.append([f"{100 * share:g} %", surrogate, *means, str(len(own))])
     return markdown([["edges changed", "attack on", *methods, "seeds"], *rows])
+
+
+def mixed_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean accuracy and balanced accuracy of each method on raw tables, and a gain."""
+    methods = ["JLGCN", "logistic regression", "gradient boosting"]
+    rows = []
+    for name, labels in dict.fromkeys((line["data"], line["labels"]) for line in lines):
+        own = [line for line in lines if (line["data"], line["labels"]) == (name, labels)]
+        right = {
+            kind: 100 * np.array([[line[method][kind] for method in methods] for line in own])
+            for kind in ("accuracy", "balanced")
+        }
+        means = zip(right["accuracy"].mean(0), right["balanced"].mean(0), strict=True)
+        cells = [f"{accuracy:.1f}\u00a0/\u00a0{balanced:.1f}" for accuracy, balanced in means]
+        best = 1 + int(right["accuracy"][:, 1:].mean(0).argmax())
+        gain = _gain(right["accuracy"][:, 0] - right["accuracy"][:, best])
+        rows.append([name, f"{own[0]['rows']:,}", str(labels), *cells, gain, str(len(own))])
+    order = sorted(rows, key=lambda row: (row[0], int(row[2])))
+    header = ["table", "rows", "labels a class", "JLGCN", *(f"skrub, {m}" for m in methods[1:])]
+    return markdown([[*header, "JLGCN ahead of the better", "draws"], *order])
 
 
 def read_counts(lines: list[dict[str, Any]]) -> str:
