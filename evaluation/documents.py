@@ -14,6 +14,7 @@ and a single figure before a comment that says which it is:
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +41,12 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
     Raises:
         ValueError: where a mark names what is not recorded.
     """
-    tables = recorded_tables(rows) | study_tables() | suite_tables() | final_tables()
+    recorded = {"suite": suite_tables, "studies": study_tables, "final": final_tables}
+
+    @functools.cache
+    def tables(kind: str) -> dict[str, str]:
+        return recorded[kind]() if kind in recorded else recorded_tables(rows)
+
     figures = {
         (row["recipe"], row["variant"], row["protocol"]): percent(row["mean"])
         for row in rows
@@ -49,9 +55,10 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
 
     def table(match: re.Match[str]) -> str:
         name = match["name"]
-        if name not in tables:
-            raise ValueError(f"there are no records of {name!r}; recorded are {', '.join(tables)}")
-        return f"{match[1]}{tables[name]}\n{match[4]}"
+        known = tables(name.partition("/")[0])
+        if name not in known:
+            raise ValueError(f"there are no records of {name!r}; recorded are {', '.join(known)}")
+        return f"{match[1]}{known[name]}\n{match[4]}"
 
     def figure(match: re.Match[str]) -> str:
         key = (match["recipe"], match["variant"], match["protocol"])

@@ -10,7 +10,7 @@ Transferred: a GCN, trained on the clean graph. Then all methods are fitted to t
 sees no graph.
 
 A line for every share of edges, surrogate and seed goes to one file, and a run goes on where the
-file ends; `--show` prints means.
+file ends; `--show` prints means, and `--picture` draws them.
 
     OMP_NUM_THREADS=1 python -m evaluation.studies.adaptive_attack
 """
@@ -18,6 +18,7 @@ file ends; `--show` prints means.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import warnings
 from dataclasses import replace
@@ -34,6 +35,7 @@ from torch_geometric.data import Data
 from evaluation.studies.graph_audit import Problem, load, normalize_words
 from evaluation.studies.learn_graph import accuracy
 from evaluation.study_tables import attack_table
+from jlgcn._files import write_file
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.estimator.audit import audit
@@ -173,6 +175,35 @@ def scores(problem: Problem, x: Tensor, seed: int) -> dict[str, float]:
     }
 
 
+def picture(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw mean accuracies by share of changed edges, an axis for each surrogate."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import PercentFormatter
+
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3), sharey=True, layout="constrained")
+    styles = {"jlgcn": ("C0", "-o"), "gcn": ("C1", "-s"), "logistic regression": ("0.5", ":")}
+    for ax, surrogate in zip(axes, ("closed form", "gcn"), strict=True):
+        own = [line for line in lines if line["surrogate"] == surrogate]
+        for name in [key for key in own[0] if key not in ("share", "surrogate", "seed")]:
+            colour, style = styles[name.removesuffix(", cleaned graph")]
+            style = style.replace("-", "--") if "cleaned" in name else style
+            means = [
+                float(np.mean([line[name] for line in own if line["share"] == share]))
+                for share in SHARES
+            ]
+            ax.plot(SHARES, means, style, color=colour, markersize=3.5, label=name)
+        title = "attack on a GCN" if surrogate == "gcn" else "attack on the closed form"
+        ax.set(title=title, xlabel="edges changed", xticks=SHARES)
+        ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("accuracy")
+    axes[1].legend(frameon=False, fontsize=7, loc="lower left")
+    data = io.BytesIO()
+    figure.savefig(data, dpi=150, format="png", metadata={"Software": None})
+    write_file(path, data.getvalue())
+
+
 def main() -> None:
     """Run what the file does not have."""
     parser = argparse.ArgumentParser(
@@ -181,12 +212,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--picture", type=Path, help="file for a picture of the means")
     options = parser.parse_args()
     lines = []
     if options.out.exists():
         lines = [json.loads(line) for line in options.out.read_text().splitlines()]
     if options.show:
         print(attack_table(lines))
+        return
+    if options.picture:
+        picture(lines, options.picture)
         return
     done = {(line["share"], line["surrogate"], line["seed"]) for line in lines}
     warnings.simplefilter("ignore")
