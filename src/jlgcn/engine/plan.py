@@ -31,16 +31,25 @@ from jlgcn.engine.tasks import Task
 from jlgcn.graphs.diffusion import chebyshev_steps
 from jlgcn.ops.cells import MAX_FLAT_CELLS, NUM_PROBES, number_of_cells, rows_for_training
 
-# Stages by what their work is proportional to, see `Size.work`. The driver's own is the rest.
-_STAGES = {
-    "read": ("read_shard", "write_predictions"),
+#: Stages by what their work is in proportion to, see :meth:`Size.work`. The rest is the driver's.
+STAGES = {
+    "read": ("read_shard",),
     "project": ("scale_features", "gram_product", "gram_of_image", "project"),
     "cells": ("train_index", "fill_index", "merge_index"),
     "search": ("search",),
     "rank": ("rank", "project_metric", "discount_given"),
     "symmetrize": ("symmetrize", "given_rows"),
     "diffuse": ("diffuse", "diffuse_some"),
-    "score": ("class_moments", "score", "block_terms", "block_means"),
+    "score": (
+        "class_moments",
+        "score",
+        "write_predictions",
+        "block_terms",
+        "block_means",
+        "pick",
+        "pick_blocks",
+        "pick_diffused",
+    ),
 }
 
 #: CPU seconds for 10⁹ units of work of each kind, "driver" seconds of a fit, and "memory" the time
@@ -169,24 +178,29 @@ class Size:
             JOIN_BYTES if self.num_edges else 0,
         )
 
-    def moved_bytes(self, num_machines: int) -> tuple[int, int]:
-        """Return bytes that are written to an object store, and read from it by all machines.
+    def traffic(self) -> dict[str, tuple[int, int, int]]:
+        """Return bytes by kind of stage: written, read once, and read by every machine.
 
-        A file of a shard is read once, by the machine that goes on with it; the index, edges,
-        features that are diffused, and what they became, by every machine.
+        A file of a shard is read by the machine that goes on with it; the index, edges, features
+        that are diffused, and what they became, by every machine. Each keeps what it has read.
         """
         n, f, d, c = self.num_rows, self.num_features, self.num_components, self.num_classes
         k, graphs, layers = self.num_neighbors, self.num_graphs, self.options.n_layers
-        directed, learned = 16 * n * k * graphs, int(8 * _SYMMETRIC_SHARE * n * k + 8 * n) * graphs
-        given = (16 + 12) * self.num_edges * 2
+        x, components, scores = 4 * n * f, 4 * n * d, 4 * n * (c + d + 1)
         candidates = 8 * n * min(self.options.n_candidates, n - 1)
-        index = 4 * n * (f + 2)
-        seen = 4 * n * c * (graphs - 1)  # by the metric
-        diffused = 4 * n * d * layers
-        scores = 4 * n * (c + d + 1)
-        own = 4 * n * f + 4 * n * f + index + 8 * n + candidates
-        shared = index + directed + learned + seen + given + 4 * n * d + diffused
-        return own + shared + scores, own + num_machines * shared + scores
+        directed, learned = 16 * n * k, 8 * n + int(8 * _SYMMETRIC_SHARE * n * k)
+        by_metric = 4 * n * c * (self._num_trials + layers - 1)
+        given = 8 * n * bool(self.num_edges) + 24 * self.num_edges  # with distances
+        return {
+            "read": (x, x, 0),
+            "project": (x + components, 2 * x, 0),
+            "cells": (2 * x + 24 * n, x + 16 * n, 0),
+            "search": (candidates, 0, x + 8 * n),
+            "rank": (graphs * directed + by_metric, candidates, by_metric),
+            "symmetrize": (graphs * learned + given, 0, graphs * directed + given),
+            "diffuse": (layers * components, 0, graphs * learned + given + components),
+            "score": (scores, scores, layers * components),
+        }
 
 
 class Way(NamedTuple):
@@ -231,13 +245,15 @@ def ways_to_fit(
     needed += 4 * size.num_rows * size.num_features
     workers = max(1, min(cores, memory // largest))
     machines = max(1, math.ceil(by_engine / (workers * 3600 * hours)))
-    written, read = size.moved_bytes(machines)
+    traffic = size.traffic().values()
+    written = sum(put for put, *_ in traffic)
+    moved = sum(put + once + machines * each for put, once, each in traffic)
     fits = largest <= memory
     alone, many = by_engine / workers, by_engine / workers / machines
     return [
         Way("memory", needed, in_memory, in_memory, 1, 0, 0, needed <= memory),
         Way("local", workers * largest, by_engine, alone, 1, written, 0, fits),
-        Way("ray", largest, by_engine, many, machines, written, written + read, fits),
+        Way("ray", largest, by_engine, many, machines, written, moved, fits),
     ]
 
 
@@ -299,9 +315,9 @@ def calibrate(num_rows: int = _CALIBRATION[0]) -> dict[str, float]:
         )
         total = time.process_time() - started
     units, found = size.work(), dict[str, float]()
-    for kind, stages in _STAGES.items():
+    for kind, stages in STAGES.items():
         found[kind] = 1e9 * sum(executor.seconds[each] for each in stages) / units[kind]
-    found["driver"] = total - sum(executor.seconds[s] for part in _STAGES.values() for s in part)
+    found["driver"] = total - sum(executor.seconds[s] for part in STAGES.values() for s in part)
     tensors = torch.from_numpy(x), torch.from_numpy(few)
     started = time.process_time()
     fit_closed_form(*tensors, train=(tensors[1] >= 0).nonzero().flatten(), options=options)
