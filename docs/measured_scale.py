@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from typing import Any
 
-from measured_files import points, recorded
+from measured_files import GIB, points, recorded
 
 from jlgcn._stats import mean_and_interval
+from jlgcn.closed_form import ClosedFormOptions
+from jlgcn.engine.plan import STAGES, Size, load_constants
 from jlgcn.paper.tables import markdown
 
 
@@ -73,4 +78,140 @@ def knn_against_exact(results: Path) -> str:
             texts.append(points(mean_and_interval([knn - exact for exact, knn in pairs])))
         seeds = str(len(row["seeds"]))
         lines.append((row["data"].title(), str(row["num_neighbors"]), seeds, *texts))
+    return markdown(lines)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return what each line of a file holds."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def engine_fits(results: Path, name: str) -> str:
+    """Return accuracy, time and memory of fits in memory and by engines."""
+    found = lines_of(results / name)
+    names = {"memory": "in memory", "local": "`--engine local`", "ray": "`--engine ray`"}
+    lines = [("", "draw", "accuracy", "CPU time", "memory", "of the driver")]
+    for where in ("logistic regression", *names):
+        for row in sorted((r for r in found if r["where"] == where), key=lambda r: int(r["seed"])):
+            driver = row.get("driver_anonymous_bytes", row["peak_anonymous_bytes"])
+            lines.append(
+                (
+                    names.get(where, where),
+                    str(row["seed"]),
+                    f"{100 * row['accuracy']:.2f} %",
+                    f"{row['cpu_seconds']:.0f} s",
+                    f"{row['peak_anonymous_bytes'] / GIB:.2f} GiB",
+                    f"{driver / GIB:.2f} GiB" if where == "ray" else "",
+                )
+            )
+    return markdown(lines)
+
+
+def engine_packages(results: Path) -> str:
+    """Return fits to 60,506 packages."""
+    return engine_fits(results, "packages/engine.jsonl")
+
+
+def engine_fashion(results: Path) -> str:
+    """Return fits to 70,000 images."""
+    return engine_fits(results, "scale/fashion.jsonl")
+
+
+def engine_growth(results: Path) -> str:
+    """Return time and memory of fits, predictions and updates as rows grow."""
+    found = lines_of(results / "scale/engine_growth.jsonl")
+    by = {(row["what"], row["rows"]): row for row in found if row["engine"] == "local"}
+    head = ("rows", "fit", "memory", "accuracy", "new rows a second and core", "update", "accuracy")
+    lines = [head]
+    sizes = sorted(rows for what, rows in by if what == "fit")
+    for rows in sizes:
+        fit = by["fit", rows]
+        cells = ["", "", ""]
+        if ("predict", rows) in by:
+            predict = by["predict", rows]
+            cells[0] = f"{predict['new_rows'] / predict['cpu_seconds']:,.0f}"
+        if ("update", rows) in by:
+            update = by["update", rows]
+            share = update["cpu_seconds"] / fit["cpu_seconds"]
+            cells[1] = f"{update['cpu_seconds']:.0f} s ({100 * share:.0f} %)"
+            cells[2] = f"{100 * update['accuracy']:.1f} %"
+        lines.append(
+            (
+                f"{rows:,}",
+                f"{fit['cpu_seconds']:.0f} s",
+                f"{fit['peak_anonymous_bytes'] / GIB:.1f} GiB",
+                f"{100 * fit['accuracy']:.1f} %",
+                *cells,
+            )
+        )
+    text = markdown(lines)
+    if len(sizes) > 1:
+        ends = [by["fit", rows] for rows in (sizes[0], sizes[-1])]
+        span = math.log(sizes[-1] / sizes[0])
+        time, memory = (
+            math.log(ends[1][key] / ends[0][key]) / span
+            for key in ("cpu_seconds", "peak_anonymous_bytes")
+        )
+        text += f"\n\nTime grows with exponent {time:.2f}, memory with {memory:.2f}.\n"
+    return text
+
+
+def engine_stages(results: Path) -> str:
+    """Return where the time of the largest recorded fit goes, and what was planned."""
+    found = lines_of(results / "scale/engine_growth.jsonl")
+    fits = [row for row in found if row["what"] == "fit" and row["engine"] == "local"]
+    largest = max(fits, key=lambda row: int(row["rows"]))
+    constants = load_constants(results / "scale/plan_constants.json")
+    size = planted(largest["rows"])
+    lines = [(f"{largest['rows']:,} rows", "CPU time", "planned")]
+    for kind, stages in STAGES.items():
+        seconds = sum(largest["stages"].get(s, {"cpu_seconds": 0})["cpu_seconds"] for s in stages)
+        expected = constants[kind] * size.work()[kind] / 1e9
+        lines.append((kind, f"{seconds:.0f} s", f"{expected:.0f} s"))
+    memory = f"{size.task_bytes() / GIB:.1f} GiB"
+    measured = f"{largest['peak_anonymous_bytes'] / GIB:.1f} GiB"
+    total = f"{size.seconds(constants):.0f} s"
+    lines.append(("all, with the driver", f"{largest['cpu_seconds']:.0f} s", total))
+    lines.append(("memory", measured, memory))
+    return markdown(lines)
+
+
+def planted(rows: int) -> Size:
+    """Return the size of planted rows."""
+    options = ClosedFormOptions(n_candidates=20, n_neighbors=20)
+    return Size(num_rows=rows, num_features=64, options=options)
+
+
+def engine_bytes(results: Path) -> str:
+    """Return bytes that were counted on the loopback device, by stage."""
+    document = json.loads((results / "scale/engine_bytes.json").read_text())
+    found, rows = document["results"], document["settings"]["rows"]
+    lines = [(f"{rows:,} rows", "counted", "by the formula")]
+    for kind, row in found["stages"].items():
+        counted, expected = row["counted_bytes"], row["formula_bytes"]
+        lines.append((kind, f"{counted / 1e6:.1f} MB", f"{expected / 1e6:.1f} MB"))
+    lines.append(("other", f"{found['other_bytes'] / 1e6:.1f} MB", ""))
+    return markdown(lines)
+
+
+def engine_costs(results: Path) -> str:
+    """Return what fits of very many rows would take, by the constants measured here."""
+    constants = load_constants(results / "scale/plan_constants.json")
+    lines = [("rows", "CPU time", "cores for an hour", "largest task", "index", "graph", "files")]
+    for rows in (10**7, 10**8, 10**9, 10**10):
+        size = planted(rows)
+        traffic = size.traffic()
+        files = sum(put for put, *_ in traffic.values())
+        graph = size.num_entries * 8
+        lines.append(
+            (
+                f"{rows:,}",
+                f"{size.seconds(constants) / 3600:,.0f} h",
+                f"{math.ceil(size.seconds(constants) / 3600):,}",
+                f"{size.task_bytes() / GIB:,.0f} GiB",
+                f"{rows * (4 * 64 + 8) / GIB:,.0f} GiB",
+                f"{graph / GIB:,.0f} GiB",
+                f"{files / GIB:,.0f} GiB",
+            )
+        )
     return markdown(lines)

@@ -10,7 +10,18 @@ from typing import Any
 
 from measured_files import GIB, points, recorded
 from measured_reliability import mutants, reliability
-from measured_scale import exact_steps, knn_against_exact, peers, sharded
+from measured_scale import (
+    engine_bytes,
+    engine_costs,
+    engine_fashion,
+    engine_growth,
+    engine_packages,
+    engine_stages,
+    exact_steps,
+    knn_against_exact,
+    peers,
+    sharded,
+)
 
 from evaluation.claim_tables import MARK, SEEN_BEFORE
 from jlgcn._stats import mean_and_interval
@@ -157,6 +168,12 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tried after": tried_after,
     "classifiers compared": classifiers_compared,
     "suggested labels": suggested_labels,
+    "engine packages": engine_packages,
+    "engine fashion": engine_fashion,
+    "engine growth": engine_growth,
+    "engine stages": engine_stages,
+    "engine bytes": engine_bytes,
+    "engine costs": engine_costs,
     "exact steps": exact_steps,
     "sharded": sharded,
     "peers": peers,

@@ -55,16 +55,16 @@ STAGES = {
 #: CPU seconds for 10⁹ units of work of each kind, "driver" seconds of a fit, and "memory" the time
 #: of a fit in memory in units of that by an engine: measured on one core of 2.5 GHz.
 DEFAULTS = {
-    "read": 90.0,
-    "project": 0.5,
-    "cells": 0.06,
-    "search": 0.37,
-    "rank": 40.0,
-    "symmetrize": 294.0,
-    "diffuse": 1.11,
-    "score": 0.46,
-    "driver": 2.0,
-    "memory": 0.7,
+    "read": 102.0,
+    "project": 0.301,
+    "cells": 0.0574,
+    "search": 0.406,
+    "rank": 43.7,
+    "symmetrize": 290.0,
+    "diffuse": 1.24,
+    "score": 0.28,
+    "driver": 2.19,
+    "memory": 0.925,
 }
 _CHECK = record({"schema": whole(1, 1), "constants": record({k: real(0, 1e12) for k in DEFAULTS})})
 
