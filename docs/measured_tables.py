@@ -95,6 +95,15 @@ def suggested_labels(results: Path) -> str:
     return markdown(lines)
 
 
+def labelling(results: Path) -> str:
+    """Return processor seconds of a round of labelling, by number of labels."""
+    steps = ("fit", "suggest_labels", "update", "update, relearn")
+    lines = [("labels", *steps)]
+    for row in recorded(results / "benchmarks/labelling.json").values():
+        lines.append((f"{row['labels']}", *(f"{row[f'{step}, cpu']:.2f}" for step in steps)))
+    return markdown(lines)
+
+
 def settings_compared(results: Path) -> str:
     """Return the mean validation accuracy of every setting that was compared on fresh splits."""
     path = results / "studies/closed_form_defaults.jsonl"
@@ -174,6 +183,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "engine stages": engine_stages,
     "engine bytes": engine_bytes,
     "engine costs": engine_costs,
+    "labelling": labelling,
     "exact steps": exact_steps,
     "sharded": sharded,
     "peers": peers,

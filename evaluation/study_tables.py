@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jlgcn._stats import mean_and_interval
 from jlgcn.paper.tables import markdown
 
 RESULTS = Path(__file__).parents[1] / "results" / "studies"
@@ -35,6 +36,9 @@ def study_tables(folder: Path = RESULTS) -> dict[str, str]:
         "decoupled": ("decoupled", decoupled_table),
         "adaptive_attack": ("adaptive_attack", attack_table),
         "mixed_tables": ("mixed_tables", mixed_table),
+        "novelty": ("novelty", novelty_table),
+        "label_rounds": ("label_rounds", rounds_table),
+        "ingest": ("ingest", ingest_table),
     }
     for task in AUDIT_MEASURES:
         makers[f"graph_audit/{task}"] = ("graph_audit", partial(audit_table, task=task))
@@ -134,6 +138,61 @@ def mixed_table(lines: list[dict[str, Any]]) -> str:
     return markdown([[*header, "JLGCN ahead of the better", "draws"], *order])
 
 
+def novelty_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean AUCs of telling rows of a hidden class, and how often `novelty_` is the best."""
+    names = {
+        "novelty": "`novelty_`",
+        "probability": "1 - largest probability",
+        "logistic regression": "the same of logistic regression",
+        "distance": "distance to the nearest label",
+    }
+    rows = []
+    for data in dict.fromkeys(line["data"] for line in lines):
+        own = [line for line in lines if line["data"] == data]
+        values = np.array([[line[name] for name in names] for line in own])
+        means = (f"{mean:.3f}" for mean in values.mean(0))
+        best = f"{(values.argmax(1) == 0).sum()} of {len(own)}"
+        rows.append([data, *means, best, f"{values[:, 0].min():.2f}"])
+    return markdown([["data", *names.values(), "`novelty_` is best", "its lowest"], *rows])
+
+
+def rounds_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean accuracies after each batch, and the last one's lead over random rows."""
+    rows = []
+    for data, way in dict.fromkeys((line["data"], line["way"]) for line in lines):
+        own = {line["draw"]: line for line in lines if (line["data"], line["way"]) == (data, way)}
+        key = {"data": data, "way": "random"}
+        random = {line["draw"]: line for line in lines if key.items() <= line.items()}
+        means = 100 * np.mean([line["accuracy"] for line in own.values()], axis=0)
+        classes = np.mean([line["classes"][0] for line in own.values()])
+        batch = next(iter(own.values()))["batch"]
+        ahead = [
+            100 * (own[draw]["accuracy"][-1] - random[draw]["accuracy"][-1])
+            for draw in own.keys() & random.keys()
+        ]
+        row = [data, way, *(f"{mean:.1f}" for mean in means), f"{classes:.1f} of {batch}"]
+        lead = _mean_with_interval(ahead) if ahead and way != "random" else ""
+        rows.append([*row, lead, str(len(own))])
+    batches = (f"after batch {number}" for number in range(1, len(means)))
+    head = ["data", "rows", "first labels", *batches, "classes in batch 1", "ahead of random"]
+    return markdown([[*head, "draws"], *rows])
+
+
+def ingest_table(lines: list[dict[str, Any]]) -> str:
+    """Return mean accuracies on cells without a label, and how far the estimator is ahead."""
+    found: dict[str, dict[int, float]] = {}
+    for line in lines:
+        found.setdefault(line["method"], {})[line["draw"]] = 100 * line["accuracy"]
+    rows = []
+    for name, own in sorted(found.items(), key=lambda item: -np.mean(list(item[1].values()))):
+        ours = found["jlgcn, genes" if "genes" in name else "jlgcn, components"]
+        ahead = [ours[draw] - own[draw] for draw in ours.keys() & own.keys()]
+        mean = f"{np.mean(list(own.values())):.1f}"
+        lead = "" if ours is own else _mean_with_interval(ahead)
+        rows.append([name, mean, lead, str(len(own))])
+    return markdown([["method", "accuracy", "jlgcn on the same ahead by", "draws"], *rows])
+
+
 def read_counts(lines: list[dict[str, Any]]) -> str:
     """Return of how many pairs that a person read the claim holds, by data set and table."""
     rows = []
@@ -160,6 +219,12 @@ def read_table(lines: list[dict[str, Any]], table: str, name: str) -> str:
 
 def _gain(values: np.ndarray) -> str:
     return f"{values.mean():+.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
+
+
+def _mean_with_interval(values: list[float]) -> str:
+    own = mean_and_interval(values)
+    interval = "" if own["low"] is None else f" ({own['low']:+.1f} to {own['high']:+.1f})"
+    return f"{own['mean']:+.1f}{interval}"
 
 
 def _range(counts: set[int]) -> str:

@@ -59,6 +59,7 @@ def suite_tables(folder: Path = RESULTS) -> dict[str, str]:
         "suite/methods": methods_table(lines),
         "suite/graphs": methods_table(lines, with_graph=True),
         "suite/packages": packages_table(lines),
+        "suite/texts": texts_table(lines),
         "suite/metric": metric_table(lines),
         "suite/gains": gains_table(lines),
         "suite/calibration": calibration_table(lines),
@@ -161,6 +162,22 @@ def packages_table(lines: Sequence[Line]) -> str:
         rows.append(row)
     heads = (head for data, _ in found for head in (data, "jlgcn ahead by"))
     return markdown([["method", *heads], *rows])
+
+
+def texts_table(lines: Sequence[Line]) -> str:
+    """Return accuracies on newsgroups, by embeddings and by words, and how far ours is ahead."""
+    names = {"newsgroups": "MiniLM embeddings", "newsgroups, words": "tf-idf"}
+    rivals = (BASE, "label spreading", "Poisson learning")
+    rows = []
+    for (name, budget), scores in cells(lines).items():
+        if name in names:
+            rows.append([names[name], str(budget), f"{np.mean(list(scores[OURS].values())):.1f}"])
+            for rival in rivals:
+                mean = np.mean(list(scores[rival].values()))
+                rows[-1].append(f"{mean:.1f}: {_with_interval(_ahead(scores, OURS, rival))}")
+            rows[-1].append(str(len(scores[OURS])))
+    head = ["features", "labels a class", OURS, *(f"{rival}: ahead by" for rival in rivals)]
+    return markdown([[*head, "draws"], *rows])
 
 
 def metric_table(lines: Sequence[Line]) -> str:

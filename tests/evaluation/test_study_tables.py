@@ -51,3 +51,43 @@ def test_the_estimator_is_paired_with_the_better_rival(tmp_path: Path) -> None:
 
 def test_a_study_without_lines_has_no_table(tmp_path: Path) -> None:
     assert study_tables(tmp_path) == {}
+
+
+def test_the_best_score_of_each_hidden_class_is_counted(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"data": "wine", "novelty": ours, "probability": 0.6, "logistic regression": 0.5}
+        | {"distance": 0.7}
+        for ours in (0.9, 0.65)
+    ]
+    write(tmp_path / "novelty.jsonl", lines)
+    table = study_tables(tmp_path)["studies/novelty"]
+    assert table.splitlines()[-1] == "| wine | 0.775 | 0.600 | 0.500 | 0.700 | 1 of 2 | 0.65 |"
+
+
+def test_ways_to_choose_rows_are_paired_with_random_ones(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"data": "wine", "way": way, "draw": draw, "accuracy": [0.5, last], "classes": [2, 3]}
+        | {"batch": 3}
+        for way, lasts in (("suggested", (0.8, 0.6)), ("random", (0.7, 0.5)))
+        for draw, last in enumerate(lasts)
+    ]
+    write(tmp_path / "label_rounds.jsonl", lines)
+    rows = study_tables(tmp_path)["studies/label_rounds"].splitlines()
+    gain = "+10.0 (+10.0 to +10.0)"  # the accuracies differ by 20 points, the gains do not
+    assert rows[-2] == f"| wine | suggested | 50.0 | 70.0 | 2.0 of 3 | {gain} | 2 |"
+    assert rows[-1] == "| wine | random | 50.0 | 60.0 | 2.0 of 3 |  | 2 |"
+
+
+def test_methods_on_cells_are_paired_with_ours_on_the_same_features(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"method": method, "draw": draw, "accuracy": accuracy + draw / 10}
+        for method, accuracy in (
+            ("jlgcn, genes", 0.7),
+            ("jlgcn, components", 0.6),
+            ("ingest, genes, k = 5", 0.5),
+        )
+        for draw in range(2)
+    ]
+    write(tmp_path / "ingest.jsonl", lines)
+    rows = study_tables(tmp_path)["studies/ingest"].splitlines()
+    assert rows[-1].startswith("| ingest, genes, k = 5 | 55.0 | +20.0 (")
