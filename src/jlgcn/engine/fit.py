@@ -107,8 +107,12 @@ def fit_shards(
 
 def shard_bytes(table: ItemTable) -> int:
     """Return the memory that reading a shard takes."""
-    rows: int = max(np.diff(table.bounds).tolist())
-    return 2**29 + 24 * rows * max(64, len(table.columns))
+    return read_bytes(max(np.diff(table.bounds).tolist()), len(table.columns))
+
+
+def read_bytes(rows: int, num_columns: int) -> int:
+    """Return the memory that reading rows takes."""
+    return 2**29 + 24 * rows * max(64, num_columns)
 
 
 def labels_in(read: Sequence[Done], bounds: Sequence[int]) -> dict[int, str]:

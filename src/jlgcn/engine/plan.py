@@ -23,7 +23,7 @@ from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.sharded import PROCESS_BYTES, blocks_of_columns, diffusion_bytes, edge_bytes
 from jlgcn.closed_form.sharded_prepare import index_bytes, shard_bytes
-from jlgcn.engine.fit import fit_shards
+from jlgcn.engine.fit import fit_shards, read_bytes
 from jlgcn.engine.joins import JOIN_BYTES
 from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.table import rows_of_shard
@@ -55,16 +55,16 @@ STAGES = {
 #: CPU seconds for 10⁹ units of work of each kind, "driver" seconds of a fit, and "memory" the time
 #: of a fit in memory in units of that by an engine: measured on one core of 2.5 GHz.
 DEFAULTS = {
-    "read": 102.0,
-    "project": 0.301,
-    "cells": 0.0574,
-    "search": 0.406,
-    "rank": 43.7,
-    "symmetrize": 290.0,
+    "read": 101.0,
+    "project": 0.359,
+    "cells": 0.0619,
+    "search": 0.455,
+    "rank": 7.64,
+    "symmetrize": 269.0,
     "diffuse": 1.24,
-    "score": 0.28,
-    "driver": 2.19,
-    "memory": 0.925,
+    "score": 0.263,
+    "driver": 2.17,
+    "memory": 0.969,
 }
 _CHECK = record({"schema": whole(1, 1), "constants": record({k: real(0, 1e12) for k in DEFAULTS})})
 
@@ -142,6 +142,7 @@ class Size:
     def work(self) -> dict[str, float]:
         """Return units of work of each kind."""
         n, f, d, c = self.num_rows, self.num_features, self.num_components, self.num_classes
+        k, candidates = self.num_neighbors, min(self.options.n_candidates, n - 1)
         cells = number_of_cells(n)
         # Above, HNSW finds a cell, by fewer distances to places that are far apart in memory.
         looked = min(cells, MAX_FLAT_CELLS)
@@ -152,8 +153,9 @@ class Size:
             "project": n * (f * d + gram),
             "cells": (n + trained) * looked * f,
             "search": n * (NUM_PROBES * max(1, n // cells) + looked) * f,
-            "rank": self.num_graphs * n * min(self.options.n_candidates, n - 1) * (1 + c),
-            "symmetrize": self.num_graphs * n * self.num_neighbors,
+            # Edges are sorted, candidates compared under a metric of rank C.
+            "rank": self.num_graphs * n * (33 * k + candidates * (10 + c)),
+            "symmetrize": self.num_graphs * n * k,
             "diffuse": self.num_products * self.num_entries,
             "score": n * d * (MAX_LANDMARKS + self.options.n_layers * c),
         }
@@ -170,6 +172,7 @@ class Size:
             self.num_rows, blocks_of_columns(self.num_rows, self.num_components)
         )
         return max(
+            read_bytes(rows, self.num_features),
             shard_bytes(rows, self.num_features, self.options.n_candidates),
             index_bytes(self.num_rows, self.num_features),
             edge_bytes(rows, self.options.n_candidates, self.num_neighbors),
