@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import jlgcn
 from jlgcn.cli import app
 from jlgcn.cli.kernels import KernelReport, available_devices, examine
+from jlgcn.cli.paper import paper
 
 runner = CliRunner()
 
@@ -19,6 +21,14 @@ def test_help_names_every_command_and_says_where_to_begin() -> None:
     result = runner.invoke(app, ["--help"])
     assert result.exit_code == 0
     assert "jlgcn doctor" in result.output
+
+
+COMMANDS = [each.callback for group in (app, paper) for each in group.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_help_of_every_command_has_an_example(command: Callable[..., None]) -> None:
+    assert "Example" in str(command.__doc__)
 
 
 #: The least that prints help in this way.

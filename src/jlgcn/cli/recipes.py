@@ -54,7 +54,10 @@ def recipe_commands(
 
     @group.command("list")
     def list_recipes() -> None:
-        """List the recipes: a table or figure each, with the published number."""
+        """List the recipes: a table or figure each, with the published number.
+
+        Example: list | grep citation
+        """
         found = recipes()
         width = max(len(name) for name in found)
         for recipe in found.values():
@@ -65,7 +68,10 @@ def recipe_commands(
 
     @group.command()
     def show(recipe: RecipeName, variant: VariantOption = None, settings: SetOption = None) -> None:
-        """Show the variants and settings of a recipe, and what the publication leaves open."""
+        """Show the variants and settings of a recipe, and what the publication leaves open.
+
+        Example: show RECIPE --variant VARIANT --set epochs=50
+        """
         found, chosen, _ = _chosen(recipes(), recipe, variant, settings)
         typer.echo(f"{found.name}: {found.place}\n{found.summary}\n\nvariants:")
         for each in found.variants:
@@ -188,7 +194,10 @@ def recipe_commands(
         runs: Annotated[Path, typer.Option(help='Folder of runs, see "run".')] = Path("runs"),
         results: Annotated[Path, typer.Option(help="Folder for records.")] = Path("results"),
     ) -> None:
-        """Gather finished runs into RESULTS/RECIPE.jsonl, a line for each seed."""
+        """Gather finished runs into RESULTS/RECIPE.jsonl, a line for each seed.
+
+        Example: record --runs runs --results results
+        """
         written = gather()(runs, results)
         if not written:
             typer.echo(

@@ -46,10 +46,10 @@ def report(
 
     Example: jlgcn report wines-model
 
-    The page is one file that works offline: accuracy on held-out labels beside the
-    best simple rival, confusion matrix and calibration; doubtful labels, suspicious
-    and missing edges, rows to label next; an interactive view of the graph with an
-    explanation of every edge; and the features that matter.
+    The page is one file that works offline: accuracy on held-out labels and that
+    of the best simple rival, confusion matrix and calibration; doubtful labels,
+    suspicious and missing edges, rows to label next; an interactive view of the
+    graph with an explanation of every edge; and the features that matter.
     """
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.report import write_model_page
