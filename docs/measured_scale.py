@@ -168,12 +168,15 @@ def engine_stages(results: Path) -> str:
         seconds = sum(largest["stages"].get(s, {"cpu_seconds": 0})["cpu_seconds"] for s in stages)
         expected = constants[kind] * size.work()[kind] / 1e9
         lines.append((kind, f"{seconds:.0f} s", f"{expected:.0f} s"))
-    memory = f"{size.task_bytes() / GIB:.1f} GiB"
-    measured = f"{largest['peak_anonymous_bytes'] / GIB:.1f} GiB"
-    total = f"{size.seconds(constants):.0f} s"
-    lines.append(("all, with the driver", f"{largest['cpu_seconds']:.0f} s", total))
-    lines.append(("memory", measured, memory))
-    return markdown(lines)
+    time, memory = size.seconds(constants), size.task_bytes()
+    found_time, found_memory = largest["cpu_seconds"], largest["peak_anonymous_bytes"]
+    lines.append(("all, with the driver", f"{found_time:.0f} s", f"{time:.0f} s"))
+    lines.append(("memory", f"{found_memory / GIB:.1f} GiB", f"{memory / GIB:.1f} GiB"))
+    off = [
+        f"{100 * (ours / measured - 1):+.0f} %"
+        for ours, measured in ((time, found_time), (memory, found_memory))
+    ]
+    return markdown(lines) + f"\n\nThe plan is off by {off[0]} in time and {off[1]} in memory.\n"
 
 
 def planted(rows: int) -> Size:
