@@ -11,7 +11,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
 
     Args:
         module: name of the module.
-        extra: the extra of jlgcn that installs it.
+        extra: the extra of jlgcn that installs it; "" if none does.
         purpose: subject of the error message.
 
     Example:
@@ -23,8 +23,9 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name != module.partition(".")[0]:
             raise
+        wanted = f'"jlgcn[{extra}]"' if extra else module
         raise ModuleNotFoundError(
             f"{purpose} needs the package {module!r}, which is not installed; "
-            f'run: pip install "jlgcn[{extra}]"',
+            f"run: pip install {wanted}",
             name=module,
         ) from None

@@ -450,7 +450,7 @@ def suggest(
 
     Prints the unlabelled rows whose labels reduce the variance of all predictions
     most (V-optimal design; of a network, of its last layer): their ids and, behind
-    a tab, the begin of their text or cells. Label all of them, then fit again.
+    a tab, the beginning of their text or cells. Label all of them, then fit again.
     """
     with plain_errors():
         fitted, rows = load_model(model)

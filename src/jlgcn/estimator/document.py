@@ -34,7 +34,7 @@ class TableNames:
         label_column: column of the classes.
         drop: columns that are not features.
         feature_names: columns that are features, before they are encoded.
-        texts: what a person reads of each row, (N,), such as the begin of its text; None for
+        texts: what a person reads of each row, (N,), such as the beginning of its text; None for
             nothing besides its id.
     """
 
