@@ -215,7 +215,7 @@ def narrow(folder: Path) -> Path:
 
 
 def with_number(value: float) -> list[Try]:
-    return everywhere(
+    tries = everywhere(
         r"(must be finite.*\(3, 1\) is |missing, the first in|'f1' of row 'row-3')"
         r".*(fill|leave|impute)",
         fit=lambda _: learn(with_entry(value)),
@@ -223,6 +223,13 @@ def with_number(value: float) -> list[Try]:
         nn=lambda _: network(tensor(with_entry(value))),
         cli=lambda f: fit_command(f, table(f, {(3, 1): value})),
     )
+    if not np.isnan(value):
+        return tries
+    why = "a file as people have it: its gaps are filled and marked by the encoder of raw tables"
+    return [
+        replace(each, letter="A", match="", why=why) if each.entry == "command line" else each
+        for each in tries
+    ]
 
 
 def with_weight(value: float) -> list[Try]:
@@ -361,7 +368,7 @@ CASES = [
             Try(
                 "command line",
                 lambda f: unlabelled(f),
-                "y has no label; label at least one row",
+                "column 'class' of table.csv is empty; write the class of some rows into it",
             ),
         ],
         {"predict": "new rows have no labels"},
@@ -435,17 +442,28 @@ CASES = [
         "R",
         [
             Try("fit", lambda _: learn(X + 1j), "Complex data not supported: X is .*; pass real"),
-            Try("fit", lambda _: learn(with_entry("red")), r"entry \(3, 1\) is 'red'; encode"),
-            Try("fit", lambda _: learn(np.full((N, 4), "red")), r"entry \(0, 0\) is 'red'; encode"),
+            Try(
+                "fit",
+                lambda _: learn(with_entry("red")),
+                r"entry \(3, 1\) is 'red'; pass a data frame",
+            ),
+            Try(
+                "fit",
+                lambda _: learn(np.full((N, 4), "red")),
+                r"entry \(0, 0\) is 'red'; pass a data frame",
+            ),
             Try("predict", lambda _: new_rows(X + 1j), "Complex data not supported: X is"),
             Try(
-                "predict", lambda _: new_rows(with_entry("red")), r"entry \(3, 1\) is 'red'; encode"
+                "predict",
+                lambda _: new_rows(with_entry("red")),
+                r"entry \(3, 1\) is 'red'; pass a data frame",
             ),
             Try("nn", lambda _: network(T + 1j), "x must be of real numbers.*; pass real and"),
             Try(
                 "command line",
                 lambda f: fit_command(f, table(f, {(3, 1): "red"})),
-                r"column 'f1' of table.csv is of string, such as .*; encode it",
+                letter="A",
+                why="a file as people have it: a word among numbers is a gap, and is named",
             ),
         ],
     ),
