@@ -72,6 +72,7 @@ def setup(app: Any) -> None:  # noqa: ANN401
     app.connect("missing-reference", _at_home)
     app.connect("source-read", _list_names)
     app.connect("source-read", _show_measured)
+    app.connect("doctree-resolved", _hang_pictures)
     app.connect("autodoc-process-signature", _plain_array_like)
     app.connect("autodoc-skip-member", _skip_aliases)
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
@@ -92,6 +93,27 @@ def _show_measured(app: Any, docname: str, source: list[str]) -> None:  # noqa: 
     source[0] = re.sub(
         r"<!-- measured: (.+?) -->", lambda match: TABLES[match[1]](results), source[0]
     )
+
+
+def _hang_pictures(app: Any, doctree: nodes.document, docname: str) -> None:  # noqa: ANN401
+    """Put the first picture of each guide into the gallery, with a link to the guide."""
+    if docname != "gallery":
+        return
+    wall = nodes.container(classes=["cards"])
+    guides = [name for name in app.env.toctree_includes["index"] if name.startswith("guides/")]
+    for guide in guides:
+        picture = next(iter(app.env.get_doctree(guide).findall(nodes.image)), None)
+        if picture is None:
+            continue
+        title = app.env.titles[guide].astext()
+        link = nodes.reference(
+            "", "", internal=True, refuri=app.builder.get_relative_uri(docname, guide)
+        )
+        shown = picture.deepcopy()
+        shown["alt"] = title
+        link += [shown, nodes.strong(text=title)]
+        wall += nodes.container("", nodes.paragraph("", "", link), classes=["picture"])
+    next(iter(doctree.findall(nodes.section))).append(wall)
 
 
 def _skip_aliases(*event: Any) -> bool | None:  # noqa: ANN401

@@ -145,7 +145,7 @@ def compare(
         >>> from sklearn.datasets import load_wine
         >>> found = compare(*load_wine(return_X_y=True), n_splits=3, test_size=0.9)
         >>> found.best_rival
-        'logistic regression'
+        'PageRank features'
     """
     if n_splits < 2:
         raise ValueError(
