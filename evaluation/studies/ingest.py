@@ -12,7 +12,6 @@ the genes. Draws are those of the suite; the accuracy is of cells without a labe
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from evaluation.suite.data import Data
 from evaluation.suite.methods import SuiteProblem, closed_form, nearest_labels
-from evaluation.suite.run import read_lines
+from evaluation.suite.run import append_line, read_lines
 from jlgcn import JLGCNClassifier
 from jlgcn._optional import require
 from jlgcn.estimator.rivals import logistic_regression
@@ -133,9 +132,7 @@ def main() -> None:
             right = float((predicted == data.y)[shown < 0].mean())
             line = {"data": "cells", "labels": LABELS, "draw": draw, "method": name}
             line |= {"accuracy": round(right, 5), "cpu_seconds": round(seconds, 2)}
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            with args.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            append_line(args.out, line)
             print(line, flush=True)
 
 

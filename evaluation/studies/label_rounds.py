@@ -12,7 +12,6 @@ different classes in each batch.
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from evaluation.suite.data import Data, data_sets
-from evaluation.suite.run import read_lines
+from evaluation.suite.run import append_line, read_lines
 from jlgcn import JLGCNClassifier
 from jlgcn.io.files import data_root
 
@@ -83,9 +82,7 @@ def main() -> None:
                     warnings.simplefilter("ignore")
                     found = rounds(data, way, draw)
                 line = {"data": name, "way": way, "draw": draw, "rows": len(data.y)} | found
-                args.out.parent.mkdir(parents=True, exist_ok=True)
-                with args.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(args.out, line)
                 print(line, flush=True)
 
 

@@ -14,7 +14,6 @@ distances, with several restart probabilities; segment and WordNet were not look
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -27,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 
 from evaluation.suite.data import Data, data_sets
 from evaluation.suite.methods import SuiteProblem
-from evaluation.suite.run import read_lines
+from evaluation.suite.run import append_line, read_lines
 from jlgcn import JLGCNClassifier
 from jlgcn.estimator.rivals import logistic_regression
 from jlgcn.io.files import data_root
@@ -97,9 +96,7 @@ def main() -> None:
                     found = aucs(problem, data, hidden, 100 + draw)
                 line = {"data": name, "hidden": hidden, "draw": draw, "rows": len(data.y)}
                 line |= {"labels": LABELS} | found
-                args.out.parent.mkdir(parents=True, exist_ok=True)
-                with args.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(args.out, line)
                 print(line, flush=True)
 
 

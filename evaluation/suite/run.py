@@ -64,15 +64,20 @@ def run(
                     line |= {"labels": budget, "draw": draw, "method": method}
                     line |= _scores(data, shown, predicted, with_bins=method in _WITH_CONFIDENCE)
                     line |= {"cpu_seconds": round(seconds, 2), "chosen": predicted.chosen}
-                    out.mkdir(parents=True, exist_ok=True)
-                    with path.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
+                    append_line(path, line)
                     yield line
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file, none if it is not there."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append_line(path: Path, line: dict[str, Any]) -> None:
+    """Write a line behind those of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
