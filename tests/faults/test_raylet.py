@@ -37,9 +37,10 @@ from tests.engine.tables import OPTIONS, draw, write
 
 ray = pytest.importorskip("ray", reason='pip install "jlgcn[ray]"')
 
+# Nightly, as all faults; alone, since a process that has been in one cluster is refused by another.
 # Ray itself leaves files and sockets open when it ends.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -94,7 +95,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind(("", 0))  # free at every address: Ray turns loopback into the machine's own
         port = free.getsockname()[1]
     head = ["--head", f"--port={port}", "--include-dashboard=false", f"--memory={MEMORY}"]
     machine = Machine(*head, f"--system-config={json.dumps(SETTINGS)}")
