@@ -142,6 +142,9 @@ def final(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the lines.")] = Path("results/final"),
     show: Annotated[bool, typer.Option("--show", help="Print the tables, fit nothing.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="With --show: file for the picture of the gains.")
+    ] = None,
 ) -> None:
     """Read test labels: run frozen solvers, their controls and rivals on final data.
 
@@ -152,11 +155,13 @@ def final(
     """
     from evaluation.final.rows import rows, rows_of
     from evaluation.final.run import run
-    from evaluation.final.tables import final_tables
+    from evaluation.final.tables import draw_gains, final_lines, final_tables
 
     if show:
         for name, found in final_tables(out).items():
             typer.echo(f"\n{name}\n{found}")
+        if picture is not None:
+            typer.echo(f"written: {draw_gains(final_lines(out), picture)}")
         return
     try:
         available = rows() if data is None else rows_of(data)

@@ -12,7 +12,14 @@ from evaluation.final import run as runner
 from evaluation.final.methods import methods
 from evaluation.final.rows import GROUPS, FinalProblem, Row, load, rows, rows_of
 from evaluation.final.sealed import FREEZE, SealedTest
-from evaluation.final.tables import difference, final_lines, gains_table
+from evaluation.final.tables import (
+    best_of_tables,
+    difference,
+    draw_gains,
+    final_lines,
+    gains_table,
+    group_gaps,
+)
 from tests.real_data import needs_data
 
 READING = {"method": "GCN", "split": 0, "seed": 0, "freeze": FREEZE, "commit": "abc"}
@@ -149,6 +156,26 @@ def test_splits_are_paired_and_the_best_other_is_named(tmp_path: Path) -> None:
     assert gap is not None
     assert [round(gap[name], 6) for name in ("mean", "low", "high")] == [10, 10, 10]
     assert "| GCN 65.0 | +10.0 (10.0 to 10.0) | 3 |" in gains_table(found)
+
+
+def test_tables_are_compared_with_the_one_method_that_is_best_over_all(tmp_path: Path) -> None:
+    own = {
+        "wine, 5 labels a class": {"closed form": (0.9, 0.8), "LDA": (0.9, 0.9), "SVC": (0.8, 0.8)},
+        "tae, 5 labels a class": {"closed form": (0.7, 0.5), "LDA": (0.2, 0.2), "SVC": (0.6, 0.6)},
+    }
+    for name, methods_of_row in own.items():
+        lines = [
+            READING | {"method": method, "split": split, "accuracy": value, "cpu_seconds": 1.0}
+            for method, values in methods_of_row.items()
+            for split, value in enumerate(values)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    found = final_lines(tmp_path)
+    assert best_of_tables(found) == "SVC"
+    gaps = {name: round(gap["mean"], 6) for name, gap in group_gaps(found, "tables")}
+    assert gaps == {"wine, 5 labels a class": 5, "tae, 5 labels a class": 0}
+    picture = draw_gains(found, tmp_path / "gains.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_row_belongs_to_a_group() -> None:
