@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from jlgcn import JLGCNClassifier, compare
-from jlgcn.estimator.validation import read_labels
+from jlgcn.estimator.labels import read_labels
 from jlgcn.paper import load_planetoid
 from tests.real_data import DATA, needs_data
 

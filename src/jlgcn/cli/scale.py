@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jlgcn.cli.data import AddressOption, EngineOption, WorkersOption
+from jlgcn.cli.options import AddressOption, EngineOption, WorkersOption
 from jlgcn.cli.tables import is_sharded, plain_errors
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def read_labelled(
     """
     import numpy as np
 
-    from jlgcn.estimator.validation import read_labels
+    from jlgcn.estimator.labels import read_labels
     from jlgcn.io.table_file import read_table
 
     found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())

@@ -29,21 +29,18 @@ from jlgcn.estimator.class_weights import from_plain
 from jlgcn.estimator.document import SCHEMA, TableNames
 from jlgcn.estimator.encoding import encode, feature_names, num_columns_of
 from jlgcn.estimator.labelling import label_folds, updated, with_unknown
+from jlgcn.estimator.labels import Labels, read_labels, read_sample_weight, split_labels
 from jlgcn.estimator.network_options import NetworkOptions, Solver
 from jlgcn.estimator.saved import restore, to_document
 from jlgcn.estimator.solvers import FittedModel, fit_model, names_of_features, resolve_layer
 from jlgcn.estimator.table_encoder import TableEncoder
 from jlgcn.estimator.validation import (
-    Labels,
     as_device,
     as_features,
     as_sparse,
     check_scaled,
     probabilities,
-    read_labels,
-    read_sample_weight,
     scaled_like_fit,
-    split_labels,
     validated,
     warn_of_equal_rows,
 )

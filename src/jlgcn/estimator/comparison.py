@@ -17,7 +17,7 @@ from tqdm import tqdm
 from jlgcn._stats import mean_and_interval
 from jlgcn.estimator.classifier import JLGCNClassifier
 from jlgcn.estimator.encoding import encode
-from jlgcn.estimator.validation import read_labels
+from jlgcn.estimator.labels import read_labels
 
 # Fewest labels of a class: one to train on and one to test on.
 _MIN_LABELS = 2

@@ -13,8 +13,8 @@ from sklearn.model_selection import StratifiedKFold
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.update import update_labels, with_classes
 from jlgcn.estimator.class_weights import class_weights, prior_probabilities
+from jlgcn.estimator.labels import read_labels
 from jlgcn.estimator.solvers import FittedModel, fit_model
-from jlgcn.estimator.validation import read_labels
 
 
 def with_unknown(
