@@ -13,6 +13,7 @@ import torch
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form import ClosedFormOptions
 from jlgcn.engine import ShardedModel
+from jlgcn.engine.store import Store
 from jlgcn.engine.tasks import run_task
 from tests.engine.tables import OPTIONS, Items, draw, read, write
 
@@ -59,7 +60,10 @@ def test_shards_have_the_predictions_of_memory(
     assert np.abs(found.column("probability").to_numpy() - probability.max(1)).max() < 1e-4
     names = [f"class {best}" for best in probability.argmax(1)]
     assert found.column("kind").to_pylist() == names
-    assert ShardedModel.load(str(folder / "model")).document["evidence"] == in_memory.evidence_
+    document = ShardedModel.load(str(folder / "model")).document
+    assert document["evidence"] == in_memory.evidence_
+    order = Store(str(folder / "model" / "parts")).tensors(document["order"])["order"]
+    assert not order.diff().eq(1).all()  # rows were renumbered
 
 
 def test_new_rows_have_the_predictions_of_memory(

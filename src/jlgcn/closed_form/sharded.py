@@ -93,6 +93,8 @@ class OldShards:
         projection: principal directions, (in_channels, n_components).
         quantizer: the cells of the index of all rows.
         index: that index.
+        order: the order of all rows, see :func:`shards.order_rows`.
+        edges: entries of the given graph.
         unit: the unit of distances.
         learned: rows of the last learned graph in each shard.
         diffused: files with the diffused features of each shard.
@@ -102,6 +104,8 @@ class OldShards:
     projection: Tensor
     quantizer: str
     index: str
+    order: str
+    edges: list[str]
     unit: float
     learned: list[str]
     diffused: list[str]
@@ -110,6 +114,8 @@ class OldShards:
 @dataclass(frozen=True, eq=False)
 class ShardedNodes:
     """:class:`jlgcn.closed_form.layer.Nodes` whose features and graphs are files of shards.
+
+    Nodes are rows of the table, numbered cell after cell.
 
     Attributes:
         runner: what runs the stages.
@@ -122,9 +128,11 @@ class ShardedNodes:
         total: their sum, float64.
         quantizer: the cells of the index of all rows.
         index: that index.
+        order: the order of the table's rows, see :func:`shards.order_rows`.
         candidates: candidate edges of each shard; None of an old one.
         num_candidates: candidates of a row.
         unit: the median squared distance to a near neighbour.
+        edges: entries of the given graph; none without one.
         given: rows of the given graph in each shard; None without one.
         old: the fit that the first shards are of, whose rows keep their neighbours and get those
             new rows that choose them; None for a first fit.
@@ -140,9 +148,11 @@ class ShardedNodes:
     total: Tensor
     quantizer: str
     index: str
+    order: str
     candidates: list[str | None]
     num_candidates: int
     unit: float
+    edges: list[str]
     given: list[str] | None
     old: OldShards | None = None
 
@@ -155,6 +165,12 @@ class ShardedNodes:
     def has_given(self) -> bool:
         """Whether there is a given graph."""
         return self.given is not None
+
+    def numbers_of(self, rows: Tensor) -> Tensor:  # (K,), int64
+        """Return the numbers of rows of the table."""
+        task = {"names": [self.order], "bounds": [0, self.num_nodes], "key": "number"}
+        task |= {"index": self.runner.keep({"index": rows})}
+        return self._one(shards.pick, task)["rows"].long()
 
     def join(self, metric: Tensor, options: SelectedOptions) -> JoinedShards:
         """Return the learned graph under a metric, and its sum with the given one."""

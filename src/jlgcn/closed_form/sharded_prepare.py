@@ -21,6 +21,9 @@ from jlgcn.closed_form.sharded import (
 from jlgcn.ops.cells import number_of_cells, rows_for_training
 from jlgcn.ops.svd import directions_by_products
 
+#: Memory in which all edges are joined, two thirds by DuckDB before it spills to disk, and sorted.
+EDGES_BYTES = 3 * 2**30
+
 
 def prepare_nodes(
     runner: Runner,
@@ -36,7 +39,7 @@ def prepare_nodes(
     edges: list[str],
     old: OldShards | None = None,
 ) -> ShardedNodes:
-    """Scale and project features, and search neighbours.
+    """Scale and project features, number rows cell after cell, and search neighbours.
 
     Args:
         runner: what runs the stages.
@@ -48,8 +51,8 @@ def prepare_nodes(
         is_sparse: whether scaled features are sparse.
         num_components: principal components that are diffused.
         num_candidates: neighbours that are searched.
-        edges: files of the given graph's entries, sorted by row, with the first of each shard; none
-            without a graph.
+        edges: files of (new) entries of the given graph between rows of the table, sorted by row;
+            none without.
         old: the fit that rows are added to: its shards come first, and keep scaling, projection,
             cells and unit.
     """
@@ -69,15 +72,40 @@ def prepare_nodes(
     tasks = [{"x": name, "projection": kept} for name in x]
     projected = runner.run(shards.project, tasks, num_bytes=one)
     features = [done.name for done in projected]
-    key, points = ("features", features) if is_sparse else ("x", x)
-    quantizer, index = _index(runner, points, key, x, bounds, width, one, old)
+    key = "features" if is_sparse else "x"
+    points = features if is_sparse else x
+    first_new = 0 if old is None else len(old.x)
+    quantizer = _train_cells(runner, points, key, bounds, width) if old is None else old.quantizer
+    tasks = [
+        {"points": points[s], "x": x[s], "key": key, "quantizer": quantizer}
+        for s in range(first_new, len(x))
+    ]
+    cells = [done.name for done in runner.run(shards.assign_cells, tasks, num_bytes=one)]
+    task = {"cells": cells, "bounds": bounds}
+    task |= {} if old is None else {"cells": [], "old": old.order}
+    order = _one(runner, shards.order_rows, task, PROCESS_BYTES + 40 * bounds[-1])
+    if old is None:
+        x, features, cells = (
+            _renumbered(runner, names, key, order, bounds, one)
+            for names, key in ((x, "x"), (features, "features"), (cells, "cell"))
+        )
+        points = features if is_sparse else x
+    index = None if old is None else old.index
+    if index is None or cells:
+        task = {"points": points[first_new:], "key": key, "cells": cells, "index": index}
+        task |= {"first": bounds[first_new:-1], "quantizer": quantizer}
+        index = _one(runner, shards.merge_index, task, index_bytes(bounds[-1], num_features))
     candidates, unit = _search(
-        runner, index, points, key, x, bounds, num_candidates, one, 0 if old is None else len(old.x)
+        runner, index, points, key, x, bounds, num_candidates, one, first_new
     )
+    entries = [] if old is None else list(old.edges)
+    for name in edges:
+        task = {"edges": name, "order": order, "bounds": bounds}
+        entries.append(_one(runner, shards.renumber_edges, task, EDGES_BYTES))
     given = None
-    if edges:
+    if entries:
         tasks = [
-            {"edges": edges, "x": x, "bounds": bounds, "shard": shard} for shard in range(len(x))
+            {"edges": entries, "x": x, "bounds": bounds, "shard": shard} for shard in range(len(x))
         ]
         done = runner.run(shard_graphs.given_rows, tasks, num_bytes=one)
         given = [each.name for each in done]
@@ -92,9 +120,11 @@ def prepare_nodes(
         total=sum_of(projected, "total"),
         quantizer=quantizer,
         index=index,
+        order=order,
         candidates=candidates,
         num_candidates=num_candidates,
         unit=unit if old is None else old.unit,
+        edges=entries,
         given=given,
         old=old,
     )
@@ -134,37 +164,27 @@ def _directions(
     )
 
 
-def _index(
-    runner: Runner,
-    points: list[str],
-    key: str,
-    x: list[str],
-    bounds: list[int],
-    width: int,
-    num_bytes: int,
-    old: OldShards | None,
-) -> tuple[str, str]:
-    """Return cells and index of all rows; new rows are added to the old cells."""
-    if old is None:
-        num_cells = number_of_cells(bounds[-1])
-        num_rows = rows_for_training(num_cells)
-        task: dict[str, Any] = {"names": points, "bounds": bounds, "key": key}
-        task |= {"num_cells": num_cells, "num_rows": num_rows}
-        needed = PROCESS_BYTES + 3 * num_rows * width
-        quantizer = runner.run(shards.train_index, [task], num_bytes=needed)[0].name
-        first_new, index = 0, None
-    else:
-        first_new, quantizer, index = len(old.x), old.quantizer, old.index
-    tasks: list[dict[str, Any]] = [
-        {"points": points[s], "x": x[s], "key": key, "first": bounds[s], "quantizer": quantizer}
-        for s in range(first_new, len(x))
+def _train_cells(runner: Runner, points: list[str], key: str, bounds: list[int], width: int) -> str:
+    num_cells = number_of_cells(bounds[-1])
+    num_rows = rows_for_training(num_cells)
+    task: dict[str, Any] = {"names": points, "bounds": bounds, "key": key}
+    task |= {"num_cells": num_cells, "num_rows": num_rows}
+    return _one(runner, shards.train_index, task, PROCESS_BYTES + 3 * num_rows * width)
+
+
+def _renumbered(
+    runner: Runner, names: list[str], key: str, order: str, bounds: list[int], num_bytes: int
+) -> list[str]:
+    tasks = [
+        {"names": names, "key": key, "order": order, "bounds": bounds, "shard": shard}
+        for shard in range(len(names))
     ]
-    filled = [done.name for done in runner.run(shards.fill_index, tasks, num_bytes=num_bytes)]
-    if index is not None and not filled:
-        return quantizer, index
-    needed = index_bytes(bounds[-1], width // 4)
-    task = {"filled": filled, "quantizer": quantizer, "index": index}
-    return quantizer, runner.run(shards.merge_index, [task], num_bytes=needed)[0].name
+    return [done.name for done in runner.run(shards.renumber, tasks, num_bytes=num_bytes)]
+
+
+def _one(runner: Runner, stage: shards.Stage, task: dict[str, Any], num_bytes: int) -> str:
+    (done,) = runner.run(stage, [task], num_bytes=num_bytes)
+    return done.name
 
 
 def _search(

@@ -221,20 +221,66 @@ def train_index(
     return Output({"quantizer": train_cells(points, num_cells)})
 
 
-def fill_index(files: Files, points: str, x: str, key: str, first: int, quantizer: str) -> Output:
+def assign_cells(files: Files, points: str, x: str, key: str, quantizer: str) -> Output:
     """Assign the rows of a shard to cells.
 
-    Rows of zeros of sparse features, which are nobody's neighbours, are left out, and so are more
-    than :data:`MAX_EQUAL` equal rows.
+    -1 for rows that are not in the index: those of zeros of sparse features, which are nobody's
+    neighbours, and more than :data:`MAX_EQUAL` equal rows.
     """
     found = _searched(files.tensors(points)[key], key).contiguous()
     kept = _few_equal(found)
     features = files.tensors(x)
     if "crow" in features:
         kept &= features["crow"].diff() > 0
-    row = kept.nonzero().flatten()
-    cell = CellIndex.assign(files.tensors(quantizer)["quantizer"], found[row])
-    return Output({"points": found[row], "row": row + first, "cell": cell})
+    cell = torch.full((len(found),), -1, dtype=torch.int32)
+    cell[kept] = CellIndex.assign(files.tensors(quantizer)["quantizer"], found[kept]).int()
+    return Output({"cell": cell})
+
+
+def order_rows(files: Files, cells: list[str], bounds: list[int], old: str | None = None) -> Output:
+    """Number rows cell after cell: neighbours get near numbers, and are read from near places.
+
+    Args:
+        files: the files.
+        cells: cells of the rows of each shard; none where there are `old` ones.
+        bounds: number of the first row of each shard, and N.
+        old: the order of the first rows, after which new ones stay as they are.
+
+    Returns:
+        "order", the row of the table at each number, and "number" of each row of the table, (N,).
+    """
+    if old is None:
+        cell = Rows(files, cells, bounds).all("cell")
+        cell[cell < 0] = torch.iinfo(torch.int32).max
+        order = torch.from_numpy(cell.numpy().argsort(kind="stable")).int()
+    else:
+        first = files.tensors(old)["order"]
+        order = torch.cat([first, torch.arange(len(first), bounds[-1], dtype=torch.int32)])
+    number = torch.empty_like(order)
+    number[order.long()] = torch.arange(len(order), dtype=torch.int32)
+    return Output({"order": order, "number": number})
+
+
+def renumber(
+    files: Files, names: list[str], key: str, order: str, bounds: list[int], shard: int
+) -> Output:
+    """Return a tensor's rows of a shard in the order of :func:`order_rows`."""
+    wanted = files.tensors(order)["order"][slice(*bounds[shard : shard + 2])].long()
+    rows = Rows(files, names, bounds)
+    if key == "x":
+        return Output(features_to_tensors(rows.features(wanted)))
+    return Output({key: rows.gather(key, wanted)})
+
+
+def renumber_edges(files: Files, edges: str, order: str, bounds: list[int]) -> Output:
+    """Return edges between rows of the table as edges between their numbers, sorted by row."""
+    found, number = files.tensors(edges), files.tensors(order)["number"].long()
+    row, col = number[found["row"].long()], number[found["col"].long()]
+    by_row = torch.from_numpy((row * bounds[-1] + col).numpy().argsort(kind="stable"))
+    row = row[by_row]
+    starts = torch.searchsorted(row, torch.tensor(bounds))
+    tensors = {"row": row, "col": col[by_row].int(), "weight": found["weight"][by_row]}
+    return Output(tensors | {"starts": starts})
 
 
 def _searched(rows: Tensor, key: str) -> Tensor:
@@ -259,15 +305,32 @@ def _few_equal(points: Tensor) -> Tensor:  # (n,), bool
 
 
 def merge_index(
-    files: Files, filled: list[str], quantizer: str, index: str | None = None
+    files: Files,
+    points: list[str],
+    key: str,
+    cells: list[str],
+    first: list[int],
+    quantizer: str,
+    index: str | None = None,
 ) -> Output:
-    """Merge the cells of all shards, and an index, into the file of one that is then mapped."""
+    """Merge the rows of shards, and an index, into the file of one that is then mapped.
+
+    Args:
+        files: the files.
+        points: rows of each shard.
+        key: their tensor.
+        cells: their cells.
+        first: number of the first row of each.
+        quantizer: the cells' centroids.
+        index: an index with other rows; None for none.
+    """
     merged = CellIndex.empty(files.tensors(quantizer)["quantizer"])
     if index is not None:
         merged.merge(CellIndex.read(files.path(index)))
-    for name in filled:
-        part = files.tensors(name)
-        merged.add(part["points"], part["row"], part["cell"])
+    for name, of_rows, start in zip(points, cells, first, strict=True):
+        cell = files.tensors(of_rows)["cell"].long()
+        row = (cell >= 0).nonzero().flatten()
+        merged.add(_searched(files.tensors(name)[key], key)[row], row + start, cell[row])
     return Output(write=merged.write)
 
 

@@ -22,7 +22,7 @@ _AMOUNT = real(0, 1e300)
 #: Names, types and ranges of the document's fields.
 _CHECK = record(
     {
-        "schema": whole(1, 1),
+        "schema": whole(2, 2),
         "sha256": text(64),
         "options": record(CHECKS),
         "classes": _NAMES,
@@ -43,6 +43,7 @@ _CHECK = record(
         "labels": _NAME,
         "quantizer": _NAME,
         "index": _NAME,
+        "order": _NAME,
         "x": _NAMES,
         "learned": _NAMES,
         "edges": _NAMES,
@@ -72,7 +73,7 @@ def read_document(uri: str) -> dict[str, Any]:
 
 def names_of_parts(document: Mapping[str, Any]) -> set[str]:
     """Return the names of all files in ``parts`` that a model needs."""
-    single = {document[name] for name in ("head", "labels", "quantizer", "index")}
+    single = {document[name] for name in ("head", "labels", "quantizer", "index", "order")}
     return single.union(*(document[name] for name in ("x", "learned", "edges", "scores", "said")))
 
 

@@ -23,9 +23,9 @@ from jlgcn.closed_form.sharded import (
     ShardedNodes,
     classifier_tensors,
 )
-from jlgcn.closed_form.sharded_prepare import prepare_nodes
+from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, prepare_nodes
 from jlgcn.engine.document import names_of_parts, write_document
-from jlgcn.engine.joins import JOIN_BYTES, join_edges
+from jlgcn.engine.joins import join_edges
 from jlgcn.engine.predict import write_predictions
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import (
@@ -80,7 +80,7 @@ def fit_shards(
     joined = []
     if edges is not None:
         task = {"uri": edges, "stamp": stamp_of(edges), "rows": raw, "bounds": bounds}
-        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=JOIN_BYTES)]
+        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=EDGES_BYTES)]
     nodes = prepare_nodes(
         engine,
         raw,
@@ -93,13 +93,13 @@ def fit_shards(
         num_candidates=options.n_candidates,
         edges=joined,
     )
-    problem = labelled_problem(nodes, labeled, y)
+    problem = labelled_problem(nodes, nodes.numbers_of(labeled), y)
     fields = {
         "classes": names,
         "columns": list(table.columns),
         "id_column": id_column,
         "label_column": label,
-        "edges": joined,
+        "labels": engine.keep({"rows": labeled, "y": y}),
         "inputs": [stamp_of(items, edges, None)],
     }
     return write_model(out, fields, problem, fit_layers(problem, options), fitted_scaler, raw)
@@ -161,7 +161,7 @@ def write_model(
 
     Args:
         out: folder of the model.
-        fields: classes, columns, edges and inputs of the document.
+        fields: classes, columns, labels and inputs of the document.
         problem: nodes and labels.
         fitted: what was fitted to them.
         scaler: the scaler of features.
@@ -174,13 +174,14 @@ def write_model(
     scores, said = nodes.scores(fitted.diffused, fitted.classifier)
     tasks = [
         {
-            "scores": scores[shard],
+            "scores": scores,
+            "order": nodes.order,
+            "bounds": nodes.bounds,
             "ids": ids[shard],
-            "first": first,
             "shard": shard,
             **{name: fields[name] for name in ("id_column", "label_column", "classes")},
         }
-        for shard, first in enumerate(nodes.bounds[:-1])
+        for shard in range(len(scores))
     ]
     writer = Engine(Store(f"{out}/predictions", *engine.store.uris), engine.executor)
     written = writer.run(write_predictions, tasks, num_bytes=2**29, suffix=".parquet")
@@ -191,7 +192,7 @@ def write_model(
         "metric": head.metric,
     }
     document = fields | {
-        "schema": 1,
+        "schema": 2,
         "options": asdict(fitted.options),
         "scaler": {name: getattr(scaler, name) for name in ("kind", "is_count", "power")},
         "bounds": nodes.bounds,
@@ -202,9 +203,10 @@ def write_model(
         "evidence": str(fitted.evidence),
         "num_labels": len(problem.y),
         "head": engine.keep(parts | classifier_tensors(fitted.classifier)),
-        "labels": engine.keep({"rows": problem.labeled, "y": problem.y}),
         "quantizer": nodes.quantizer,
         "index": nodes.index,
+        "order": nodes.order,
+        "edges": nodes.edges,
         "x": nodes.x,
         "learned": fitted.diffused.learned,
         "scores": scores,

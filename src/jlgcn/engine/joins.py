@@ -12,22 +12,17 @@ import numpy as np
 import torch
 
 from jlgcn._optional import require
+from jlgcn.closed_form.sharded_prepare import EDGES_BYTES
 from jlgcn.closed_form.shards import Files, Output
 from jlgcn.engine.table import UNLABELED, parquet_files, read_ids, to_bytes
 
-#: Memory of a join: two thirds are DuckDB's, before it spills to disk.
-JOIN_BYTES = 3 * 2**30
 
-
-def join_edges(
-    files: Files, uri: str, stamp: str, rows: list[str], bounds: list[int], num_fitted: int = 0
-) -> Output:
+def join_edges(files: Files, uri: str, stamp: str, rows: list[str], bounds: list[int]) -> Output:
     """Join both ends of edges to numbers of rows.
 
     The first two columns of the edges are ids, a column ``weight`` is optional. Weights of
     duplicates are added, without weights they count once; then an edge has the larger weight of its
-    two directions. Where the first `num_fitted` rows are fitted, only edges of a new row with a
-    fitted one are kept, by their new rows.
+    two directions.
     """
     with _ids(files, rows, bounds) as base:
         names = _register(base, "edges", uri)
@@ -44,16 +39,14 @@ def join_edges(
         (num_found,) = base.execute("SELECT count(*) FROM found").fetchone()
         if num_found == 0:
             raise ValueError(f"no edge in {uri} names two rows of the table; use the ids of --id")
-        kept = f"WHERE i >= {num_fitted} AND j < {num_fitted}" if num_fitted else ""
         parts = base.execute(
-            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "  # noqa: S608
-            f"found) {kept} GROUP BY i, j ORDER BY i, j"
+            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "
+            "found) GROUP BY i, j ORDER BY i, j"
         ).fetchnumpy()
     row, col, weight = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
     if not bool((weight >= 0).all()):
         raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
-    starts = torch.searchsorted(row, torch.tensor(bounds))
-    return Output({"row": row, "col": col.int(), "weight": weight.float(), "starts": starts})
+    return Output({"row": row, "col": col.int(), "weight": weight.float()})
 
 
 def join_labels(
@@ -102,7 +95,7 @@ def _ids(files: Files, rows: Sequence[str], bounds: Sequence[int]) -> Iterator[A
     with tempfile.TemporaryDirectory() as folder:
         base = duckdb.connect(os.path.join(folder, "join.duckdb"))
         try:
-            base.execute(f"SET memory_limit = '{JOIN_BYTES * 2 // 3 // 2**20}MiB'")
+            base.execute(f"SET memory_limit = '{EDGES_BYTES * 2 // 3 // 2**20}MiB'")
             base.execute("SET threads = 1")
             base.register("all_ids", arrow.RecordBatchReader.from_batches(schema, batches()))
             base.execute("CREATE TABLE ids AS SELECT * FROM all_ids")

@@ -22,9 +22,8 @@ from jlgcn.closed_form.fit import bytes_of_fit, fit_closed_form
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.sharded import PROCESS_BYTES, blocks_of_columns, diffusion_bytes, edge_bytes
-from jlgcn.closed_form.sharded_prepare import index_bytes, shard_bytes
+from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, index_bytes, shard_bytes
 from jlgcn.engine.fit import fit_shards, read_bytes
-from jlgcn.engine.joins import JOIN_BYTES
 from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.table import rows_of_shard
 from jlgcn.engine.tasks import Task
@@ -35,10 +34,10 @@ from jlgcn.ops.cells import MAX_FLAT_CELLS, NUM_PROBES, number_of_cells, rows_fo
 STAGES = {
     "read": ("read_shard",),
     "project": ("scale_features", "gram_product", "gram_of_image", "project"),
-    "cells": ("train_index", "fill_index", "merge_index"),
+    "cells": ("train_index", "assign_cells", "order_rows", "renumber", "merge_index"),
     "search": ("search",),
     "rank": ("rank", "project_metric", "discount_given"),
-    "symmetrize": ("symmetrize", "given_rows"),
+    "symmetrize": ("symmetrize", "given_rows", "renumber_edges"),
     "diffuse": ("diffuse", "diffuse_some"),
     "score": (
         "class_moments",
@@ -178,7 +177,7 @@ class Size:
             edge_bytes(rows, self.options.n_candidates, self.num_neighbors),
             PROCESS_BYTES + 8 * rows * (MAX_LANDMARKS + self.num_components),
             diffusion,
-            JOIN_BYTES if self.num_edges else 0,
+            EDGES_BYTES if self.num_edges else 0,
         )
 
     def traffic(self) -> dict[str, tuple[int, int, int]]:
@@ -197,8 +196,8 @@ class Size:
         return {
             "read": (x, x, 0),
             "project": (x + components, 2 * x, 0),
-            "cells": (2 * x + 24 * n, x + 16 * n, 0),
-            "search": (candidates, 0, x + 8 * n),
+            "cells": (2 * x + components + 24 * n, x + 8 * n, x + components + 12 * n),
+            "search": (candidates, x, x + 8 * n),
             "rank": (graphs * directed + by_metric, candidates, by_metric),
             "symmetrize": (graphs * learned + given, 0, graphs * directed + given),
             "diffuse": (layers * components, 0, graphs * learned + given + components),

@@ -74,17 +74,20 @@ def attach_rows(
 
 def write_predictions(
     files: Files,
-    scores: str,
+    scores: list[str],
+    order: str,
+    bounds: list[int],
     ids: str,
     id_column: str | None,
     label_column: str,
     classes: Sequence[str],
-    first: int,
     shard: int,
 ) -> Output:
-    """Write the predictions of a shard of fitted rows."""
-    logits = files.tensors(scores)["logits"]
-    names = read_ids(files, ids, first, len(logits))
+    """Write the predictions of a shard of fitted rows, in the order of the table."""
+    first, last = bounds[shard : shard + 2]
+    numbers = files.tensors(order)["number"][first:last].long()
+    logits = Rows(files, scores, bounds).gather("logits", numbers)
+    names = read_ids(files, ids, first, last - first)
     return predictions(logits, names, id_column, label_column, classes)
 
 

@@ -23,7 +23,7 @@ from jlgcn.engine.store import Store, open_store
 logger = logging.getLogger(__name__)
 
 # Part of every hash: files of other versions of the stages are not taken for ours.
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from jlgcn.closed_form.fit import labelled_problem, refit_heads
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import FeatureScaler
 from jlgcn.closed_form.sharded import OldShards
-from jlgcn.closed_form.sharded_prepare import prepare_nodes
+from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, prepare_nodes
 from jlgcn.engine.fit import as_classes, clean, labels_in, shard_bytes, write_model
-from jlgcn.engine.joins import JOIN_BYTES, join_edges, join_labels
+from jlgcn.engine.joins import join_edges, join_labels
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import from_bytes, open_table, read_shard, stamp_of
 from jlgcn.engine.tasks import Engine, Executor
@@ -65,13 +65,13 @@ def update_shards(
         raw, bounds = [done.name for done in read], bounds + new[1:]
     ids = [f"{uri}/predictions/{name}.parquet" for name in document["predictions"]] + raw
     join: dict[str, Any] = {"rows": ids, "bounds": bounds}
-    joined = list(document["edges"])
+    joined = []
     if edges is not None:
         task = join | {"uri": edges, "stamp": stamp_of(edges)}
-        joined += [done.name for done in engine.run(join_edges, [task], num_bytes=JOIN_BYTES)]
+        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=EDGES_BYTES)]
     task = join | {"uri": labels, "stamp": stamp_of(labels)}
     task |= {"id_column": id_column, "label_column": label}
-    (done,) = engine.run(join_labels, [task], num_bytes=JOIN_BYTES)
+    (done,) = engine.run(join_labels, [task], num_bytes=EDGES_BYTES)
     texts |= zip(done.summary["rows"].tolist(), from_bytes(done.summary["labels"]), strict=True)
     names, labeled, y = as_classes(texts, label)
     options = ClosedFormOptions(**document["options"])
@@ -91,13 +91,16 @@ def update_shards(
             projection=head["projection"],
             quantizer=document["quantizer"],
             index=document["index"],
+            order=document["order"],
+            edges=document["edges"],
             unit=document["unit"],
             learned=document["learned"],
             diffused=document["scores"],
         ),
     )
-    problem = labelled_problem(nodes, labeled, y)
+    problem = labelled_problem(nodes, nodes.numbers_of(labeled), y)
     fitted = refit_heads(problem, options, head["metric"])
     fields = {name: document[name] for name in ("columns", "id_column", "label_column")}
-    fields |= {"classes": names, "edges": joined, "inputs": [*document["inputs"], stamp]}
+    fields |= {"classes": names, "labels": engine.keep({"rows": labeled, "y": y})}
+    fields |= {"inputs": [*document["inputs"], stamp]}
     return write_model(uri, fields, problem, fitted, scaler, ids)

@@ -56,7 +56,8 @@ def train_cells(points: Tensor, num_cells: int) -> Tensor:  # (bytes,), uint8
 
     Args:
         points: rows to train on, (M, D), float32.
-        num_cells: number of centroids, at most M.
+        num_cells: number of centroids, at most M. Near ones get near numbers, as far as a line has
+            room for it.
     """
     faiss = _faiss()
     dim, is_flat = points.shape[1], num_cells <= MAX_FLAT_CELLS
@@ -69,6 +70,9 @@ def train_cells(points: Tensor, num_cells: int) -> Tensor:  # (bytes,), uint8
     if not is_flat:
         quantizer.hnsw.efSearch = _HNSW_LOOKS
     clustering.train(points.contiguous().numpy(), quantizer)
+    centroids = faiss.vector_to_array(clustering.centroids).reshape(num_cells, dim)
+    quantizer.reset()
+    quantizer.add(centroids[_near_together(centroids)])
     return torch.from_numpy(faiss.serialize_index(quantizer))
 
 
@@ -130,6 +134,18 @@ class CellIndex:
             queries[order], num_neighbors, cells[order], near[order]
         )
         return torch.from_numpy(found), torch.from_numpy(distance)
+
+
+def _near_together(centroids: np.ndarray) -> np.ndarray:  # (K,), int64
+    """Return an order of centroids by groups of near ones, √K groups of about √K."""
+    num_groups = max(1, int(len(centroids) ** 0.5))
+    faiss = _faiss()
+    clustering = faiss.Clustering(centroids.shape[1], num_groups)
+    clustering.min_points_per_centroid = 1
+    groups = faiss.IndexFlatL2(centroids.shape[1])
+    clustering.train(centroids, groups)
+    order: np.ndarray = groups.search(centroids, 1)[1][:, 0].argsort(kind="stable")
+    return order
 
 
 def _faiss() -> Any:  # noqa: ANN401
