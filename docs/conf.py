@@ -37,7 +37,7 @@ myst_heading_anchors = 3
 # Code of the guides runs when they are built, and a failing cell fails the build.
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300  # of a cell, on a machine that is busy with other work
 nb_merge_streams = True
 nb_execution_in_temp = True  # guides may write files
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).parent / "matplotlibrc")
