@@ -12,20 +12,16 @@ from torch import Tensor
 
 from jlgcn.closed_form import shard_graphs, shards
 from jlgcn.closed_form.classifier import Classifier
-from jlgcn.closed_form.layer import DIFFUSED_COLUMNS, Softmax
+from jlgcn.closed_form.layer import Softmax
 from jlgcn.closed_form.options import SelectedOptions
+from jlgcn.closed_form.shard_bytes import (
+    PROCESS_BYTES,
+    blocks_of_columns,
+    diffusion_bytes,
+    edge_bytes,
+)
 from jlgcn.closed_form.shards import Stage
 from jlgcn.ops.metric import solve_ridge
-
-# Bytes of a diffusion: so many columns of all nodes in float32, six times (the right-hand side,
-# three iterates, a product and its scaled operand). A narrower block takes less.
-_DIFFUSION_BYTES = 4 * 2**30
-_BYTES_OF_ENTRY = 24
-_MIN_BLOCKS = 4
-_MIN_COLUMNS = 4
-
-#: What a stage takes besides its data: PyTorch and FAISS.
-PROCESS_BYTES = 400 * 2**20
 
 
 class Done(NamedTuple):
@@ -406,25 +402,6 @@ class ShardedNodes:
     def _one(self, stage: Stage, task: dict[str, Any]) -> Mapping[str, Tensor]:
         (done,) = self.runner.run(stage, [task], num_bytes=self._shard_bytes)
         return done.summary
-
-
-def blocks_of_columns(num_nodes: int, count: int) -> list[list[int]]:
-    """Return first and last column of every block: few of many nodes, for their memory."""
-    width = min(DIFFUSED_COLUMNS, -(-count // _MIN_BLOCKS))
-    while width > _MIN_COLUMNS and width * num_nodes * _BYTES_OF_ENTRY > _DIFFUSION_BYTES:
-        width = -(-width // 2)
-    return [[first, min(first + width, count)] for first in range(0, count, width)]
-
-
-def diffusion_bytes(num_nodes: int, blocks: list[list[int]]) -> int:
-    """Return the memory of the diffusion of a block of columns."""
-    first, last = blocks[0]
-    return PROCESS_BYTES + num_nodes * ((last - first) * _BYTES_OF_ENTRY + 8)
-
-
-def edge_bytes(rows: int, num_candidates: int, num_neighbors: int) -> int:
-    """Return the memory in which the edges of a shard are ranked, or made symmetric."""
-    return PROCESS_BYTES + rows * (40 * num_candidates + 350 * num_neighbors)
 
 
 def classifier_tensors(classifier: Classifier) -> dict[str, Tensor]:

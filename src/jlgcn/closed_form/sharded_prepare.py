@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from jlgcn.closed_form import shard_graphs, shards
+from jlgcn.closed_form.shard_bytes import EDGES_BYTES, PROCESS_BYTES, index_bytes, shard_bytes
 from jlgcn.closed_form.sharded import (
-    PROCESS_BYTES,
     Done,
     OldShards,
     Runner,
@@ -20,9 +20,6 @@ from jlgcn.closed_form.sharded import (
 )
 from jlgcn.ops.cells import number_of_cells, rows_for_training
 from jlgcn.ops.svd import directions_by_products
-
-#: Memory in which all edges are joined, two thirds by DuckDB before it spills to disk, and sorted.
-EDGES_BYTES = 3 * 2**30
 
 
 def prepare_nodes(
@@ -128,16 +125,6 @@ def prepare_nodes(
         given=given,
         old=old,
     )
-
-
-def shard_bytes(rows: int, num_features: int, num_candidates: int) -> int:
-    """Return the memory of a stage that sees the features of a shard, or its candidates."""
-    return PROCESS_BYTES + rows * 16 * (num_features + 3 * num_candidates)
-
-
-def index_bytes(num_nodes: int, num_features: int) -> int:
-    """Return the memory in which an index is merged; FAISS grows lists by doubling them."""
-    return PROCESS_BYTES + 8 * num_nodes * (num_features + 2)
 
 
 def _directions(

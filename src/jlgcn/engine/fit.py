@@ -16,6 +16,7 @@ from jlgcn.closed_form.fit import Fitted, fit_layers, labelled_problem
 from jlgcn.closed_form.layer import Problem
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.scaling import KINDS, ColumnStatistics, FeatureScaler, Kind, guess_kind
+from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.sharded import (
     DiffusedShards,
     Done,
@@ -23,7 +24,7 @@ from jlgcn.closed_form.sharded import (
     ShardedNodes,
     classifier_tensors,
 )
-from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, prepare_nodes
+from jlgcn.closed_form.sharded_prepare import prepare_nodes
 from jlgcn.engine.document import names_of_parts, write_document
 from jlgcn.engine.joins import join_edges
 from jlgcn.engine.predict import write_predictions

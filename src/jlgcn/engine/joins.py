@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from jlgcn._optional import require
-from jlgcn.closed_form.sharded_prepare import EDGES_BYTES
+from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.shards import Files, Output
 from jlgcn.engine.table import UNLABELED, parquet_files, read_ids, to_bytes
 

@@ -21,8 +21,15 @@ from jlgcn._schema import real, record, whole
 from jlgcn.closed_form.fit import bytes_of_fit, fit_closed_form
 from jlgcn.closed_form.nystroem import MAX_LANDMARKS
 from jlgcn.closed_form.options import ClosedFormOptions
-from jlgcn.closed_form.sharded import PROCESS_BYTES, blocks_of_columns, diffusion_bytes, edge_bytes
-from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, index_bytes, shard_bytes
+from jlgcn.closed_form.shard_bytes import (
+    EDGES_BYTES,
+    PROCESS_BYTES,
+    blocks_of_columns,
+    diffusion_bytes,
+    edge_bytes,
+    index_bytes,
+    shard_bytes,
+)
 from jlgcn.engine.fit import fit_shards, read_bytes
 from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.table import rows_of_shard

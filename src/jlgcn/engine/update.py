@@ -9,8 +9,9 @@ from typing import Any
 from jlgcn.closed_form.fit import labelled_problem, refit_heads
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import FeatureScaler
+from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.sharded import OldShards
-from jlgcn.closed_form.sharded_prepare import EDGES_BYTES, prepare_nodes
+from jlgcn.closed_form.sharded_prepare import prepare_nodes
 from jlgcn.engine.fit import as_classes, clean, labels_in, shard_bytes, write_model
 from jlgcn.engine.joins import join_edges, join_labels
 from jlgcn.engine.store import Store
