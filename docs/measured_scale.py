@@ -193,7 +193,6 @@ def engine_bytes(results: Path) -> str:
     for kind, row in found["stages"].items():
         counted, expected = row["counted_bytes"], row["formula_bytes"]
         lines.append((kind, f"{counted / 1e6:.1f} MB", f"{expected / 1e6:.1f} MB"))
-    lines.append(("other", f"{found['other_bytes'] / 1e6:.1f} MB", ""))
     return markdown(lines)
 
 

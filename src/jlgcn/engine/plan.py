@@ -204,7 +204,7 @@ class Size:
             "read": (x, x, 0),
             "project": (x + components, 2 * x, 0),
             "cells": (2 * x + components + 24 * n, x + 8 * n, x + components + 12 * n),
-            "search": (candidates, x, x + 8 * n),
+            "search": (candidates, 0, x + 8 * n),
             "rank": (graphs * directed + by_metric, candidates, by_metric),
             "symmetrize": (graphs * learned + given, 0, graphs * directed + given),
             "diffuse": (layers * components, 0, graphs * learned + given + components),
