@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.final.networks import NETWORKS, Network, train_network
+from evaluation.final.peers import PEERS, Peer, train_peer
 from evaluation.final.rows import FinalProblem, Row, Split
 from evaluation.suite.methods import METHODS, WITH_GRAPH, closed_form
 from jlgcn import JLGCNClassifier
@@ -24,7 +25,9 @@ _OF_LARGE = (
 _MAX_EXACT = 5_000
 #: Seeds of methods that depend on random numbers: three where a fit takes minutes.
 _SEEDS, _SEEDS_OF_SLOW = 5, 3
-_SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN")
+_SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN", *PEERS)
+#: Splits of a row that peers, whose runs take minutes, are run on.
+_SPLITS_OF_PEERS = 3
 _DETERMINISTIC = (
     *("closed form", "closed form, validation", "fixed kNN graph"),
     *("given graph alone", "learned graph alone"),
@@ -46,8 +49,8 @@ class Found(NamedTuple):
 Method = Callable[[FinalProblem, int], Found]
 
 
-def methods(row: Row, split: Split) -> dict[str, Method]:
-    """Return the methods that are run on a split, ours first."""
+def methods(row: Row, split: Split, number: int = 0) -> dict[str, Method]:
+    """Return the methods that are run on a split, ours first; peers on the first three splits."""
     has_graph, has_validation = split.data.edges is not None, len(split.val) > 0
     found: dict[str, Method] = {"closed form": _estimator}
     if has_validation:
@@ -76,6 +79,12 @@ def methods(row: Row, split: Split) -> dict[str, Method]:
         found = {name: found[name] for name in found if name in (*ours, *_OF_LARGE)}
     if num_rows > _MAX_EXACT or row.group == "tables":
         found.pop("JLGCN", None)
+    if number < _SPLITS_OF_PEERS:
+        found |= {
+            name: partial(_peer, peer=peer)
+            for name, peer in PEERS.items()
+            if peer.suits(row, has_graph)
+        }
     return found
 
 
@@ -134,3 +143,7 @@ def _rival(problem: FinalProblem, seed: int, *, method: Any) -> Found:  # noqa: 
 
 def _network(problem: FinalProblem, seed: int, *, network: Network) -> Found:
     return Found(*train_network(network, problem, seed))
+
+
+def _peer(problem: FinalProblem, seed: int, *, peer: Peer) -> Found:
+    return Found(*train_peer(peer, problem, seed))

@@ -100,7 +100,7 @@ def train_network(
             right, predicted = _train_ours(name, problem, x, y, graph, train, val)
         else:
             model = network.make(x.shape[1], problem.num_classes, _name(problem))
-            right, predicted = _train(model, network, x, y, graph, train, val)
+            right, predicted = train_by_adam(model, network, x, y, graph, train, val)
         if best is None or right > best[0]:
             best = right, predicted.numpy(), {"features": kind}
     assert best is not None
@@ -133,7 +133,7 @@ def _inputs(problem: FinalProblem, name: str) -> dict[str, Features]:
             return {"words": words.map(Tensor.float), "scaled": scaled}
 
 
-def _train(
+def train_by_adam(
     model: nn.Module,
     network: Network,
     x: Features,

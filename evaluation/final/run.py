@@ -51,7 +51,7 @@ def run(
         for number in range(row.num_splits):
             split = load(row, number, root)
             problem = FinalProblem(split)
-            for method, fit in methods(row, split).items():
+            for method, fit in methods(row, split, number).items():
                 if only and method not in only:
                     continue
                 for seed in seeds(method, row):

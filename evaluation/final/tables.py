@@ -27,8 +27,6 @@ CONTROLS = (
     *("fixed kNN graph", "random metric", "shuffled graph"),
     *("given graph alone", "learned graph alone"),
 )
-#: Methods of others, by their authors' code.
-PEERS = ("GRAND", "SUBLIME", "IDGL", "SGFormer", "Pro-GNN")
 
 Line = dict[str, Any]
 Lines = dict[str, list[Line]]  # by method
