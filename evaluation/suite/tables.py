@@ -18,16 +18,6 @@ from jlgcn.paper.tables import markdown
 
 OURS, BASE = "jlgcn", "logistic regression"
 _UNBALANCED = ("abalone19", "ecoli3", "glass6", "new-thyroid1", "winequality-red-4")
-#: What a reader may have, and would use instead.
-_FIRST = (
-    ("sentence embeddings, 5 labels a class", ("newsgroups", 5), "logistic regression"),
-    ("words, no graph, 5 labels a class", ("cora, no edges", 5), "label spreading"),
-    (
-        "60,506 packages, half of their dependencies, 500 labels",
-        ("all packages, half of the edges", AT_WORK),
-        "neighbour means",
-    ),
-)
 _NUM_BINS = 10
 _SIMULATIONS = 200
 
@@ -55,7 +45,6 @@ def suite_tables(folder: Path = RESULTS) -> dict[str, str]:
     if not lines:
         return {}
     return {
-        "suite/first": first_table(lines),
         "suite/methods": methods_table(lines),
         "suite/graphs": methods_table(lines, with_graph=True),
         "suite/packages": packages_table(lines),
@@ -135,18 +124,6 @@ def gains_table(lines: Sequence[Line]) -> str:
     rows = [[name, *(own.get(budget, "") for budget in budgets)] for name, own in found.items()]
     head = ["data set", "2 labels a class", "5 labels a class", "20 labels a class", "1 % of rows"]
     return markdown([head, *rows])
-
-
-def first_table(lines: Sequence[Line]) -> str:
-    """Return the gain over what a reader would use instead, in the cells of :data:`_FIRST`."""
-    found, rows = cells(lines), []
-    for words, cell, other in _FIRST:
-        scores = found[cell]
-        means = [f"{np.mean(list(scores[name].values())):.1f}" for name in (other, OURS)]
-        rows.append(
-            [words, f"{other}: {means[0]}", means[1], _with_interval(_ahead(scores, OURS, other))]
-        )
-    return markdown([["you have", "instead of", "jlgcn", "ahead by"], *rows])
 
 
 def packages_table(lines: Sequence[Line]) -> str:
