@@ -201,6 +201,7 @@ class SGFormer(nn.Module):
         start = dropout(start, self.attention_dropout, self.training)
         query, key, value = (self.attention[name](start) for name in ("query", "key", "value"))
         weight = self.attention_weight
+        # The paper's equations; the authors' script has neither a value layer nor the residual.
         y = weight * linear_attention(query, key, value) + (1 - weight) * start
         return dropout(y, self.attention_dropout, self.training)
 
