@@ -35,7 +35,13 @@ from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.table import rows_of_shard
 from jlgcn.engine.tasks import Task
 from jlgcn.graphs.diffusion import chebyshev_steps
-from jlgcn.ops.cells import MAX_FLAT_CELLS, NUM_PROBES, number_of_cells, rows_for_training
+from jlgcn.ops.cells import (
+    MAX_FLAT_CELLS,
+    NUM_PROBES,
+    number_of_cells,
+    rows_for_training,
+    training_of,
+)
 
 #: Stages by what their work is in proportion to, see :meth:`Size.work`. The rest is the driver's.
 STAGES = {
@@ -152,7 +158,7 @@ class Size:
         cells = number_of_cells(n)
         # Above, HNSW finds a cell, by fewer distances to places that are far apart in memory.
         looked = min(cells, MAX_FLAT_CELLS)
-        trained = min(n, rows_for_training(cells)) * (10 if cells <= MAX_FLAT_CELLS else 6)
+        trained = min(n, rows_for_training(cells)) * training_of(cells)[1]
         gram = f * f if f < 1024 else 20 * f * d
         return {
             "read": n * f,

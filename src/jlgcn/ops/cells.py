@@ -11,8 +11,9 @@ from torch import Tensor
 
 from jlgcn._optional import require
 
-#: Above so many cells, a graph of the centroids (HNSW) finds a row's cell, instead of all of them.
-MAX_FLAT_CELLS = 4096
+#: Above so many cells, a graph of the centroids (HNSW) finds a row's cell; below, comparing it with
+#: all of them by a matrix product is exact and faster.
+MAX_FLAT_CELLS = 65_536
 
 #: Cells that a query looks at: the same recall as `NeighborIndex`, 0.999 on 100,000 clustered rows.
 NUM_PROBES = 16
@@ -25,6 +26,7 @@ _ONE_CELL_ROWS = 5_000
 # their number grows with the rows.
 _TRAINING = (64, 10)
 _TRAINING_OF_MANY = (24, 6)
+_MANY_CELLS = 4096
 
 # Neighbours of a centroid in HNSW, and how many are looked at to find a row's cell.
 _HNSW_NEIGHBORS = 32
@@ -48,7 +50,12 @@ def number_of_cells(num_rows: int) -> int:
 
 def rows_for_training(num_cells: int) -> int:
     """Return how many rows train so many cells."""
-    return num_cells * (_TRAINING if num_cells <= MAX_FLAT_CELLS else _TRAINING_OF_MANY)[0]
+    return num_cells * training_of(num_cells)[0]
+
+
+def training_of(num_cells: int) -> tuple[int, int]:
+    """Return rows for each centroid by which so many cells are trained, and passes over them."""
+    return _TRAINING if num_cells <= _MANY_CELLS else _TRAINING_OF_MANY
 
 
 def train_cells(points: Tensor, num_cells: int) -> Tensor:  # (bytes,), uint8
@@ -62,9 +69,7 @@ def train_cells(points: Tensor, num_cells: int) -> Tensor:  # (bytes,), uint8
     faiss = _faiss()
     dim, is_flat = points.shape[1], num_cells <= MAX_FLAT_CELLS
     clustering = faiss.Clustering(dim, num_cells)
-    clustering.max_points_per_centroid, clustering.niter = (
-        _TRAINING if is_flat else _TRAINING_OF_MANY
-    )
+    clustering.max_points_per_centroid, clustering.niter = training_of(num_cells)
     clustering.min_points_per_centroid = 1
     quantizer = faiss.IndexFlatL2(dim) if is_flat else faiss.IndexHNSWFlat(dim, _HNSW_NEIGHBORS)
     if not is_flat:
