@@ -70,7 +70,7 @@ DEFAULTS = {
     "read": 101.0,
     "project": 0.359,
     "cells": 0.0619,
-    "search": 0.455,
+    "search": 0.535,
     "rank": 7.64,
     "symmetrize": 269.0,
     "diffuse": 1.24,
@@ -84,6 +84,9 @@ _CHECK = record({"schema": whole(1, 1), "constants": record({k: real(0, 1e12) fo
 _SYMMETRIC_SHARE = 1.6
 _DEFAULT_NEIGHBORS, _DEFAULT_RESTART, _SMALLEST_RESTART = 20, 0.05, 0.02
 _COARSE = 0.05
+
+# Time of a distance to a centroid, which a product of matrices gives, as a share of any other's.
+_PRODUCT_SHARE = 0.25
 
 # Rows and columns of a fit that calibrates: its vectors leave the processor's first caches.
 _CALIBRATION = (60_000, 64)
@@ -156,7 +159,7 @@ class Size:
         n, f, d, c = self.num_rows, self.num_features, self.num_components, self.num_classes
         k, candidates = self.num_neighbors, min(self.options.n_candidates, n - 1)
         cells = number_of_cells(n)
-        # Above, HNSW finds a cell, by fewer distances to places that are far apart in memory.
+        # Above, HNSW finds a cell in about the time of so many.
         looked = min(cells, MAX_FLAT_CELLS)
         trained = min(n, rows_for_training(cells)) * training_of(cells)[1]
         gram = f * f if f < 1024 else 20 * f * d
@@ -164,7 +167,7 @@ class Size:
             "read": n * f,
             "project": n * (f * d + gram),
             "cells": (n + trained) * looked * f,
-            "search": n * (NUM_PROBES * max(1, n // cells) + looked) * f,
+            "search": n * (NUM_PROBES * max(1, n // cells) + looked * _PRODUCT_SHARE) * f,
             # Edges are sorted, candidates compared under a metric of rank C.
             "rank": self.num_graphs * n * (33 * k + candidates * (10 + c)),
             "symmetrize": self.num_graphs * n * k,
