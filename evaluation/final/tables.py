@@ -66,10 +66,29 @@ def main_method(lines: Lines) -> str:
 
 
 def best_other(lines: Lines) -> str | None:
-    """Return the rival or peer of highest mean accuracy, chosen with hindsight."""
+    """Return the rival or peer of highest mean accuracy, chosen with hindsight.
+
+    Each is compared with ours on the splits that both have: peers have fewer.
+    """
     own = (OURS, VALIDATED, *NETWORKS, *CONTROLS)
-    means = {name: mean(found) for name, found in lines.items() if name not in own}
-    return max(means, key=means.__getitem__) if means else None
+    others = [name for name in lines if name not in own]
+    ours = _by_split(lines[main_method(lines)]) if main_method(lines) in lines else {}
+
+    def behind(name: str) -> float:
+        theirs = _by_split(lines[name])
+        common = ours.keys() & theirs.keys()
+        if not common:
+            return -mean(lines[name])
+        return float(np.mean([ours[split] - theirs[split] for split in common]))
+
+    return min(others, key=behind) if others else None
+
+
+def _by_split(lines: Sequence[Line]) -> dict[int, float]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for line in lines:
+        found[line["split"]].append(line["accuracy"])
+    return {split: float(np.mean(values)) for split, values in found.items()}
 
 
 def mean(lines: Sequence[Line]) -> float:
