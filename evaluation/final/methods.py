@@ -26,8 +26,8 @@ _MAX_EXACT = 5_000
 #: Seeds of methods that depend on random numbers: three where a fit takes minutes.
 _SEEDS, _SEEDS_OF_SLOW = 5, 3
 _SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN", *PEERS)
-#: Splits of a row that peers, whose runs take minutes, are run on.
-_SPLITS_OF_PEERS = 3
+#: Splits of a row that GCNII and peers, whose runs take minutes, are run on.
+_SPLITS_OF_SLOW = 3
 _DETERMINISTIC = (
     *("closed form", "closed form, validation", "fixed kNN graph"),
     *("given graph alone", "learned graph alone"),
@@ -50,7 +50,7 @@ Method = Callable[[FinalProblem, int], Found]
 
 
 def methods(row: Row, split: Split, number: int = 0) -> dict[str, Method]:
-    """Return the methods that are run on a split, ours first; peers on the first three splits."""
+    """Return the methods that are run on a split, ours first; slow ones on three splits."""
     has_graph, has_validation = split.data.edges is not None, len(split.val) > 0
     found: dict[str, Method] = {"closed form": _estimator}
     if has_validation:
@@ -79,7 +79,9 @@ def methods(row: Row, split: Split, number: int = 0) -> dict[str, Method]:
         found = {name: found[name] for name in found if name in (*ours, *_OF_LARGE)}
     if num_rows > _MAX_EXACT or row.group == "tables":
         found.pop("JLGCN", None)
-    if number < _SPLITS_OF_PEERS:
+    if number >= _SPLITS_OF_SLOW:
+        found.pop("GCNII", None)
+    else:
         found |= {
             name: partial(_peer, peer=peer)
             for name, peer in PEERS.items()
