@@ -171,15 +171,16 @@ def first_table(found: dict[str, Lines]) -> str:
 def gains_table(found: dict[str, Lines]) -> str:
     """Return row by row ours, the best other method, and by how far ours is ahead of it."""
     known, cells = rows(), []
+    networks = [each for each in NETWORKS if any(each in lines for lines in found.values())]
     for name, lines in found.items():
         if known[name].group == "tables" or main_method(lines) not in lines:
             continue
         ours, other = main_method(lines), best_other(lines)
-        row = [name, *(_mean(lines, each) for each in (OURS, VALIDATED, *NETWORKS))]
+        row = [name, *(_mean(lines, each) for each in (OURS, VALIDATED, *networks))]
         row.append("" if other is None else f"{other} {mean(lines[other]):.1f}")
         gap = None if other is None else difference(known[name], lines, ours, other)
         cells.append([*row, _interval(gap), str(len(lines[ours]))])
-    header = ["data", "closed form", "with validation", *NETWORKS, "best other", "ahead", "splits"]
+    header = ["data", "closed form", "with validation", *networks, "best other", "ahead", "splits"]
     return markdown([header, *cells])
 
 
