@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from jlgcn._memory import available_bytes, group_bytes
+import pytest
+import torch
+
+from jlgcn._memory import available_bytes, group_bytes, return_freed_memory
 
 
 def test_some_memory_is_free() -> None:
@@ -40,3 +44,18 @@ def test_what_is_left_is_that_of_the_narrowest_control_group(tmp_path: Path) -> 
     (root / "memory" / "job" / "memory.stat").unlink()  # as in some sandboxes
     assert group_bytes(root, own) == [50]
     assert group_bytes(root, tmp_path / "no such file") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux keeps freed blocks")
+def test_freed_memory_below_a_block_in_use_is_returned() -> None:
+    def anonymous_bytes() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(x.split()[1]) for x in lines if x.startswith("RssAnon"))
+
+    blocks = [torch.ones(8_000) for _ in range(4_000)]  # 122 MiB of 32 KB each
+    pin = blocks[-1]
+    before = anonymous_bytes()
+    del blocks
+    return_freed_memory()
+    assert before - anonymous_bytes() > 100 * 2**20
+    assert pin.sum() == 8_000

@@ -81,10 +81,11 @@ def prepare_nodes(
     task = {"cells": cells, "bounds": bounds}
     task |= {} if old is None else {"cells": [], "old": old.order}
     order = _one(runner, shards.order_rows, task, PROCESS_BYTES + 40 * bounds[-1])
+    near = cells
     if old is None:
-        x, features, cells = (
+        x, features, near, cells = (
             _renumbered(runner, names, key, order, bounds, one)
-            for names, key in ((x, "x"), (features, "features"), (cells, "cell"))
+            for names, key in ((x, "x"), (features, "features"), (cells, "near"), (cells, "cell"))
         )
         points = features if is_sparse else x
     index = None if old is None else old.index
@@ -93,7 +94,7 @@ def prepare_nodes(
         task |= {"first": bounds[first_new:-1], "quantizer": quantizer}
         index = _one(runner, shards.merge_index, task, index_bytes(bounds[-1], num_features))
     candidates, unit = _search(
-        runner, index, points, key, x, bounds, num_candidates, one, first_new
+        runner, index, points, key, near, x, bounds, num_candidates, one, first_new
     )
     entries = [] if old is None else list(old.edges)
     for name in edges:
@@ -179,6 +180,7 @@ def _search(
     index: str,
     points: list[str],
     key: str,
+    cells: list[str],
     x: list[str],
     bounds: list[int],
     num_candidates: int,
@@ -191,6 +193,7 @@ def _search(
             "index": index,
             "points": points[shard],
             "key": key,
+            "cells": cells[shard - first_new],
             "x": x,
             "bounds": bounds,
             "shard": shard,

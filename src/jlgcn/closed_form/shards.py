@@ -222,7 +222,7 @@ def train_index(
 
 
 def assign_cells(files: Files, points: str, x: str, key: str, quantizer: str) -> Output:
-    """Assign the rows of a shard to cells.
+    """Return the cells that a row of a shard looks at, "near", and the one that it is in, "cell".
 
     -1 for rows that are not in the index: those of zeros of sparse features, which are nobody's
     neighbours, and more than :data:`MAX_EQUAL` equal rows.
@@ -232,9 +232,8 @@ def assign_cells(files: Files, points: str, x: str, key: str, quantizer: str) ->
     features = files.tensors(x)
     if "crow" in features:
         kept &= features["crow"].diff() > 0
-    cell = torch.full((len(found),), -1, dtype=torch.int32)
-    cell[kept] = CellIndex.assign(files.tensors(quantizer)["quantizer"], found[kept]).int()
-    return Output({"cell": cell})
+    near = CellIndex.assign(files.tensors(quantizer)["quantizer"], found).int()
+    return Output({"near": near, "cell": near[:, 0].where(kept, -1)})
 
 
 def order_rows(files: Files, cells: list[str], bounds: list[int], old: str | None = None) -> Output:
@@ -339,6 +338,7 @@ def search(
     index: str,
     points: str,
     key: str,
+    cells: str,
     x: list[str],
     bounds: list[int],
     shard: int,
@@ -346,13 +346,15 @@ def search(
 ) -> Output:
     """Search the nearest neighbours of a shard's rows; -1, and inf, where there are fewer."""
     found, own = CellIndex.read(files.path(index)), _searched(files.tensors(points)[key], key)
+    near = files.tensors(cells)["near"]
     rows = torch.arange(bounds[shard], bounds[shard + 1])
     places, distances = [], []
     features = Rows(files, x, bounds)
     is_sparse = "crow" in files.tensors(x[shard])
     for start in range(0, len(own), _CHUNK_QUERIES):
-        chunk = rows[start : start + _CHUNK_QUERIES]
-        place, distance = found.search(own[start : start + _CHUNK_QUERIES], num_candidates + 1)
+        part = slice(start, start + _CHUNK_QUERIES)
+        chunk = rows[part]
+        place, distance = found.search(own[part], num_candidates + 1, near[part])
         place, distance = _without_self(place, distance, chunk)
         if is_sparse:
             distance = _exact_distances(features, chunk, place)

@@ -39,8 +39,7 @@ from jlgcn.ops.cells import (
     MAX_FLAT_CELLS,
     NUM_PROBES,
     number_of_cells,
-    rows_for_training,
-    training_of,
+    training_distances,
 )
 
 #: Stages by what their work is in proportion to, see :meth:`Size.work`. The rest is the driver's.
@@ -84,9 +83,6 @@ _CHECK = record({"schema": whole(1, 1), "constants": record({k: real(0, 1e12) fo
 _SYMMETRIC_SHARE = 1.6
 _DEFAULT_NEIGHBORS, _DEFAULT_RESTART, _SMALLEST_RESTART = 20, 0.05, 0.02
 _COARSE = 0.05
-
-# Time of a distance to a centroid, which a product of matrices gives, as a share of any other's.
-_PRODUCT_SHARE = 0.25
 
 # Rows and columns of a fit that calibrates: its vectors leave the processor's first caches.
 _CALIBRATION = (60_000, 64)
@@ -161,13 +157,13 @@ class Size:
         cells = number_of_cells(n)
         # Above, HNSW finds a cell in about the time of so many.
         looked = min(cells, MAX_FLAT_CELLS)
-        trained = min(n, rows_for_training(cells)) * training_of(cells)[1]
+        trained = training_distances(cells)
         gram = f * f if f < 1024 else 20 * f * d
         return {
             "read": n * f,
             "project": n * (f * d + gram),
-            "cells": (n + trained) * looked * f,
-            "search": n * (NUM_PROBES * max(1, n // cells) + looked * _PRODUCT_SHARE) * f,
+            "cells": (n * looked + trained) * f,
+            "search": n * NUM_PROBES * max(1, n // cells) * f,
             # Edges are sorted, candidates compared under a metric of rank C.
             "rank": self.num_graphs * n * (33 * k + candidates * (10 + c)),
             "symmetrize": self.num_graphs * n * k,
@@ -206,14 +202,19 @@ class Size:
         k, graphs, layers = self.num_neighbors, self.num_graphs, self.options.n_layers
         x, components, scores = 4 * n * f, 4 * n * d, 4 * n * (c + d + 1)
         candidates = 8 * n * min(self.options.n_candidates, n - 1)
+        near = 4 * n * min(NUM_PROBES, number_of_cells(n))
         directed, learned = 16 * n * k, 8 * n + int(8 * _SYMMETRIC_SHARE * n * k)
         by_metric = 4 * n * c * (self._num_trials + layers - 1)
         given = 8 * n * bool(self.num_edges) + 24 * self.num_edges  # with distances
         return {
             "read": (x, x, 0),
             "project": (x + components, 2 * x, 0),
-            "cells": (2 * x + components + 24 * n, x + 8 * n, x + components + 12 * n),
-            "search": (candidates, 0, x + 8 * n),
+            "cells": (
+                2 * x + components + 2 * near + 24 * n,
+                x + 8 * n,
+                x + components + near + 12 * n,
+            ),
+            "search": (candidates, near, x + 8 * n),
             "rank": (graphs * directed + by_metric, candidates, by_metric),
             "symmetrize": (graphs * learned + given, 0, graphs * directed + given),
             "diffuse": (layers * components, 0, graphs * learned + given + components),

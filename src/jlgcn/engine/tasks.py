@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from jlgcn._memory import return_freed_memory
 from jlgcn._optional import require
 from jlgcn._threads import threads_for
 from jlgcn.closed_form.sharded import Done
@@ -23,7 +24,7 @@ from jlgcn.engine.store import Store, open_store
 logger = logging.getLogger(__name__)
 
 # Part of every hash: files of other versions of the stages are not taken for ours.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ def run_task(uris: tuple[str, ...], stage: Stage, arguments: Mapping[str, Any], 
     store = open_store(*uris)
     with torch.no_grad(), _one_thread():
         store.put(name, stage(store, **arguments))
+    return_freed_memory()  # or the next task of this process has it on top of its own
 
 
 @contextmanager

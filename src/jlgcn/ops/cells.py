@@ -22,11 +22,9 @@ _ROWS_OF_CELL = 256
 # So few rows are one cell: the search is exact.
 _ONE_CELL_ROWS = 5_000
 
-# Rows for each centroid by which cells are trained, and passes over them; of many cells fewer, for
-# their number grows with the rows.
-_TRAINING = (64, 10)
-_TRAINING_OF_MANY = (24, 6)
-_MANY_CELLS = 4096
+# Rows for each cell by which cells are trained, and passes over them.
+_TRAINING_ROWS = 24
+_TRAINING_PASSES = 6
 
 # Neighbours of a centroid in HNSW, and how many are looked at to find a row's cell.
 _HNSW_NEIGHBORS = 32
@@ -50,35 +48,55 @@ def number_of_cells(num_rows: int) -> int:
 
 def rows_for_training(num_cells: int) -> int:
     """Return how many rows train so many cells."""
-    return num_cells * training_of(num_cells)[0]
+    return num_cells * _TRAINING_ROWS
 
 
-def training_of(num_cells: int) -> tuple[int, int]:
-    """Return rows for each centroid by which so many cells are trained, and passes over them."""
-    return _TRAINING if num_cells <= _MANY_CELLS else _TRAINING_OF_MANY
+def training_distances(num_cells: int) -> int:
+    """Return about how many distances to centroids the training of so many cells takes."""
+    of_a_row = 2 * number_of_groups(num_cells)  # to all groups, and to the cells of its own
+    return rows_for_training(num_cells) * of_a_row * _TRAINING_PASSES
+
+
+def number_of_groups(num_cells: int) -> int:
+    """Return the number of groups that cells are trained in, √K."""
+    return max(1, int(num_cells**0.5))
 
 
 def train_cells(points: Tensor, num_cells: int) -> Tensor:  # (bytes,), uint8
-    """Return the coarse quantiser of an index: centroids by k-means, as FAISS writes it.
+    """Return the coarse quantiser of an index, as FAISS writes it: centroids by two-level k-means.
+
+    K cells are trained in √K groups of rows, each of which gets cells in proportion to its rows:
+    O(M √K D), where one level takes O(M K D); it costs up to 1.2 points of recall
+    (`results/benchmarks/libraries.json`). Cells of a group have consecutive numbers.
 
     Args:
         points: rows to train on, (M, D), float32.
-        num_cells: number of centroids, at most M. Near ones get near numbers, as far as a line has
-            room for it.
+        num_cells: number of centroids, K, at most M.
     """
     faiss = _faiss()
-    dim, is_flat = points.shape[1], num_cells <= MAX_FLAT_CELLS
-    clustering = faiss.Clustering(dim, num_cells)
-    clustering.max_points_per_centroid, clustering.niter = training_of(num_cells)
-    clustering.min_points_per_centroid = 1
+    rows, dim = points.contiguous().numpy(), points.shape[1]
+    groups = faiss.IndexFlatL2(dim)
+    groups.add(_k_means(rows, number_of_groups(num_cells)))
+    group = groups.search(rows, 1)[1][:, 0]
+    sizes = np.bincount(group, minlength=groups.ntotal)
+    shares = np.diff(sizes.cumsum() * num_cells // len(rows), prepend=0)
+    parts = np.split(rows[group.argsort(kind="stable")], sizes.cumsum()[:-1])
+    centroids = [_k_means(part, k) for part, k in zip(parts, shares.tolist(), strict=True) if k]
+    is_flat = num_cells <= MAX_FLAT_CELLS
     quantizer = faiss.IndexFlatL2(dim) if is_flat else faiss.IndexHNSWFlat(dim, _HNSW_NEIGHBORS)
     if not is_flat:
         quantizer.hnsw.efSearch = _HNSW_LOOKS
-    clustering.train(points.contiguous().numpy(), quantizer)
-    centroids = faiss.vector_to_array(clustering.centroids).reshape(num_cells, dim)
-    quantizer.reset()
-    quantizer.add(centroids[_near_together(centroids)])
+    quantizer.add(np.concatenate(centroids))
     return torch.from_numpy(faiss.serialize_index(quantizer))
+
+
+def _k_means(rows: np.ndarray, num_centroids: int) -> np.ndarray:  # (K, D)
+    faiss = _faiss()
+    clustering = faiss.Clustering(rows.shape[1], num_centroids)
+    clustering.niter, clustering.min_points_per_centroid = _TRAINING_PASSES, 1
+    clustering.train(rows, faiss.IndexFlatL2(rows.shape[1]))
+    found: np.ndarray = faiss.vector_to_array(clustering.centroids)
+    return found.reshape(num_centroids, -1)
 
 
 class CellIndex:
@@ -101,10 +119,11 @@ class CellIndex:
         return cls(_faiss().read_index(str(path), _faiss().IO_FLAG_MMAP))
 
     @staticmethod
-    def assign(quantizer: Tensor, points: Tensor) -> Tensor:  # (M,), int64
-        """Return the nearest cell of every row."""
+    def assign(quantizer: Tensor, points: Tensor) -> Tensor:  # (M, P), int64
+        """Return the cells that a query looks at, the nearest first."""
         coarse = _faiss().deserialize_index(quantizer.numpy())
-        return torch.from_numpy(coarse.search(points.contiguous().numpy(), 1)[1][:, 0])
+        count = min(NUM_PROBES, coarse.ntotal)
+        return torch.from_numpy(coarse.search(points.contiguous().numpy(), count)[1])
 
     def add(self, points: Tensor, row: Tensor, cell: Tensor) -> None:
         """Add rows with their numbers to their cells."""
@@ -127,10 +146,22 @@ class CellIndex:
         faiss = _faiss()
         faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write))
 
-    def search(self, points: Tensor, num_neighbors: int) -> tuple[Tensor, Tensor]:
-        """Return the nearest rows of queries, and squared distances, (M, K); -1 where fewer."""
+    def search(
+        self, points: Tensor, num_neighbors: int, cells_of: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the nearest rows of queries, and squared distances, (M, K); -1 where fewer.
+
+        Args:
+            points: the queries, (M, D).
+            num_neighbors: K.
+            cells_of: the cells that each looks at, see :meth:`assign`; None to find them.
+        """
         queries = points.contiguous().numpy()
-        near, cells = self._index.quantizer.search(queries, self._index.nprobe)
+        if cells_of is None:
+            cells = self._index.quantizer.search(queries, self._index.nprobe)[1]
+        else:
+            cells = cells_of.long().numpy()
+        near = np.zeros(cells.shape, dtype=np.float32)  # lists of whole vectors do not need it
         # One cell after the other, while its rows are in the processor's cache: a third faster.
         order = cells[:, 0].argsort(kind="stable")
         found = np.empty((len(queries), num_neighbors), dtype=np.int64)
@@ -139,18 +170,6 @@ class CellIndex:
             queries[order], num_neighbors, cells[order], near[order]
         )
         return torch.from_numpy(found), torch.from_numpy(distance)
-
-
-def _near_together(centroids: np.ndarray) -> np.ndarray:  # (K,), int64
-    """Return an order of centroids by groups of near ones, √K groups of about √K."""
-    num_groups = max(1, int(len(centroids) ** 0.5))
-    faiss = _faiss()
-    clustering = faiss.Clustering(centroids.shape[1], num_groups)
-    clustering.min_points_per_centroid = 1
-    groups = faiss.IndexFlatL2(centroids.shape[1])
-    clustering.train(centroids, groups)
-    order: np.ndarray = groups.search(centroids, 1)[1][:, 0].argsort(kind="stable")
-    return order
 
 
 def _faiss() -> Any:  # noqa: ANN401
