@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         gaussian_knn_graph,
     )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOME = dict.fromkeys(("Comparison", "JLGCNClassifier", "compare"), "jlgcn.estimator")
 _HOME |= dict.fromkeys(
