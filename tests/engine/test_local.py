@@ -131,6 +131,8 @@ def test_a_fit_that_was_interrupted_goes_on(
             raise KeyboardInterrupt
         ran.append(str(arguments[3]))
         run_task(*arguments)  # type: ignore[arg-type]
+        directed = [*(tmp_path / "model" / "parts").glob("rank-*.data")]
+        assert len(directed) <= -(-len(items.x) // 250)  # those of one graph, then they go
 
     monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *a: run(*a, stop=True))
     with pytest.raises(KeyboardInterrupt):

@@ -161,13 +161,13 @@ def symmetrize(
         old: its rows of a graph that is symmetric already.
     """
     first, name = bounds[shard], ranked[shard]
-    own = files.tensors(old if name is None and old is not None else str(name))
+    own = files.tensors(old if name is None and old is not None else str(name), keep=False)
     row = torch.repeat_interleave(own["crow"].diff()) if name is None else own["row"].long()
     rows, cols, weights = [row], [own["col"].long()], [own["weight"]]
     for other, name in enumerate(ranked):
         if name is None:
             continue
-        found = files.tensors(name)
+        found = files.tensors(name, keep=False)
         places = found["by_column"][slice(*found["starts"][shard : shard + 2].tolist())].long()
         rows.append(found["col"][places] - first)
         cols.append(found["row"][places] + bounds[other])

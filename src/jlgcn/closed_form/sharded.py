@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -43,6 +43,25 @@ class Runner(Protocol):
             stage: a function of :mod:`jlgcn.closed_form.shards`, or one like it.
             arguments: keyword arguments of each task: names of files, numbers and text.
             num_bytes: memory that a task takes.
+        """
+
+    def run_through(
+        self,
+        stage: Stage,
+        arguments: Sequence[dict[str, Any]],
+        then: Stage,
+        arguments_of: Callable[[list[str]], Sequence[dict[str, Any]]],
+        *,
+        num_bytes: int,
+    ) -> list[Done]:
+        """Run a stage, then another one, which alone reads the files of the first: they go.
+
+        Args:
+            stage: the first stage.
+            arguments: of each of its tasks.
+            then: the second stage, whose results are returned.
+            arguments_of: takes the names of the first stage's files, and returns its arguments.
+            num_bytes: memory that a task of either takes.
         """
 
     def keep(self, tensors: Mapping[str, Tensor]) -> str:
@@ -189,16 +208,18 @@ class ShardedNodes:
         ]
         learned = [] if self.old is None else self.old.learned
         needed = edge_bytes(self._rows, self.num_candidates, options.n_neighbors)
-        ranked = [
-            *(None for _ in learned),
-            *self._run(shard_graphs.rank, tasks, num_bytes=needed),
-        ]
-        tasks = [
-            {"ranked": ranked, "bounds": bounds, "shard": shard}
-            | ({"old": learned[shard]} if shard < len(learned) else {})
-            for shard in range(num_shards)
-        ]
-        done = self.runner.run(shard_graphs.symmetrize, tasks, num_bytes=needed)
+
+        def halves(names: list[str]) -> list[dict[str, Any]]:
+            ranked = [*(None for _ in learned), *names]
+            return [
+                {"ranked": ranked, "bounds": bounds, "shard": shard}
+                | ({"old": learned[shard]} if shard < len(learned) else {})
+                for shard in range(num_shards)
+            ]
+
+        done = self.runner.run_through(
+            shard_graphs.rank, tasks, shard_graphs.symmetrize, halves, num_bytes=needed
+        )
         total = float(sum_of(done, "total"))
         scale = options.learned_degree * self.num_nodes / total if total > 0 else 1.0
         given = self.given

@@ -57,8 +57,14 @@ class Output:
 class Files(Protocol):
     """The files of earlier stages, by name."""
 
-    def tensors(self, name: str) -> Mapping[str, Tensor]:
-        """Return tensors that are mapped: read from disk as far as they are used."""
+    def tensors(self, name: str, *, keep: bool = True) -> Mapping[str, Tensor]:
+        """Return tensors that are mapped: read from disk as far as they are used.
+
+        Args:
+            name: of the file.
+            keep: whether the map is kept for later tasks; a file that will be deleted must not be,
+                or its blocks stay.
+        """
 
     def path(self, name: str) -> Path:
         """Return the path of a file on this machine."""

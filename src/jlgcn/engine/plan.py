@@ -84,6 +84,9 @@ _SYMMETRIC_SHARE = 1.6
 _DEFAULT_NEIGHBORS, _DEFAULT_RESTART, _SMALLEST_RESTART = 20, 0.05, 0.02
 _COARSE = 0.05
 
+# A row's nearest cells are chosen in the time of so many distances to centroids.
+_CHOOSING = 2000
+
 # Rows and columns of a fit that calibrates: its vectors leave the processor's first caches.
 _CALIBRATION = (60_000, 64)
 
@@ -162,7 +165,7 @@ class Size:
         return {
             "read": n * f,
             "project": n * (f * d + gram),
-            "cells": (n * looked + trained) * f,
+            "cells": (n * (looked + _CHOOSING) + trained) * f,
             "search": n * NUM_PROBES * max(1, n // cells) * f,
             # Edges are sorted, candidates compared under a metric of rank C.
             "rank": self.num_graphs * n * (33 * k + candidates * (10 + c)),
@@ -202,8 +205,8 @@ class Size:
         k, graphs, layers = self.num_neighbors, self.num_graphs, self.options.n_layers
         x, components, scores = 4 * n * f, 4 * n * d, 4 * n * (c + d + 1)
         candidates = 8 * n * min(self.options.n_candidates, n - 1)
+        directed, learned = self._directed_bytes, 8 * n + int(8 * _SYMMETRIC_SHARE * n * k)
         near = 4 * n * min(NUM_PROBES, number_of_cells(n))
-        directed, learned = 16 * n * k, 8 * n + int(8 * _SYMMETRIC_SHARE * n * k)
         by_metric = 4 * n * c * (self._num_trials + layers - 1)
         given = 8 * n * bool(self.num_edges) + 24 * self.num_edges  # with distances
         return {
@@ -220,6 +223,15 @@ class Size:
             "diffuse": (layers * components, 0, graphs * learned + given + components),
             "score": (scores, scores, layers * components),
         }
+
+    def disk_bytes(self) -> int:
+        """Return the bytes of all files of a fit; of directed edges those of one graph."""
+        written = sum(put for put, *_ in self.traffic().values())
+        return written - (self.num_graphs - 1) * self._directed_bytes
+
+    @property
+    def _directed_bytes(self) -> int:
+        return 16 * self.num_rows * self.num_neighbors
 
 
 class Way(NamedTuple):
@@ -265,7 +277,7 @@ def ways_to_fit(
     workers = max(1, min(cores, memory // largest))
     machines = max(1, math.ceil(by_engine / (workers * 3600 * hours)))
     traffic = size.traffic().values()
-    written = sum(put for put, *_ in traffic)
+    written = size.disk_bytes()
     moved = sum(put + once + machines * each for put, once, each in traffic)
     fits = largest <= memory
     alone, many = by_engine / workers, by_engine / workers / machines

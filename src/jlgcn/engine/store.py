@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -114,7 +114,11 @@ class Store:
 
     def keep_only(self, needed: set[str]) -> None:
         """Delete the files of all other tasks, which nobody needs any more."""
-        for name in set(self.names()) - needed:
+        self.delete(set(self.names()) - needed)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete the files of some tasks."""
+        for name in names:
             for file_name in (f"{name}{suffix}" for suffix in (_DATA, _SUMMARY, ".parquet")):
                 if self._exists(self._files, f"{self._root}/{file_name}"):
                     self._files.delete_file(f"{self._root}/{file_name}")
@@ -126,9 +130,9 @@ class Store:
         found = self._files.get_file_info(arrow.FileSelector(self._root, allow_not_found=True))
         return sorted({os.path.splitext(each.base_name)[0] for each in found})
 
-    def tensors(self, name: str) -> Mapping[str, Tensor]:
-        """Return the tensors of a file, mapped: read from disk as far as they are used."""
-        return _mapped(str(self.path(name)))
+    def tensors(self, name: str, *, keep: bool = True) -> Mapping[str, Tensor]:
+        """Return the tensors of a file, mapped; see :class:`jlgcn.closed_form.shards.Files`."""
+        return (_mapped if keep else _map)(str(self.path(name)))
 
     def path(self, name: str) -> Path:
         """Return the path of a file on this machine, which an object is fetched to."""
@@ -173,10 +177,12 @@ def _bytes_of(tensors: Mapping[str, Tensor]) -> bytes:
     return content
 
 
-@lru_cache(_MAX_MAPPED)
-def _mapped(path: str) -> dict[str, Tensor]:
+def _map(path: str) -> dict[str, Tensor]:
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+_mapped = lru_cache(_MAX_MAPPED)(_map)
 
 
 @lru_cache(8)

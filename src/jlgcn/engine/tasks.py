@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,6 +129,24 @@ class Engine:
             *(stage.__name__, len(missing), len(tasks), time.perf_counter() - started),
         )
         return [Done(t.name, {} if suffix else self.store.summary(t.name)) for t in tasks]
+
+    def run_through(
+        self,
+        stage: Stage,
+        arguments: Sequence[Mapping[str, Any]],
+        then: Stage,
+        arguments_of: Callable[[list[str]], Sequence[Mapping[str, Any]]],
+        *,
+        num_bytes: int,
+    ) -> list[Done]:
+        """Run a stage whose files only the next one reads, see :class:`Runner`."""
+        names = [Task.of(stage, each).name for each in arguments]
+        following = arguments_of(names)
+        if not all(self.store.has(Task.of(then, each).name) for each in following):
+            self.run(stage, arguments, num_bytes=num_bytes)
+        done = self.run(then, following, num_bytes=num_bytes)
+        self.store.delete(names)
+        return done
 
     def keep(self, tensors: Mapping[str, Tensor]) -> str:
         """Write tensors of the driver to a file, and return its name."""
