@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jlgcn._stats import mean_and_interval
+from jlgcn.paper.records import read_lines
 from jlgcn.paper.tables import markdown
 
 RESULTS = Path(__file__).parents[1] / "results" / "studies"
@@ -55,8 +55,7 @@ def study_tables(folder: Path = RESULTS) -> dict[str, str]:
     found = {}
     for name, (file, make) in makers.items():
         path = folder / f"{file}.jsonl"
-        if path.exists():
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if lines := read_lines(path):
             found[f"studies/{name}"] = make(lines)
     return found
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from jlgcn._files import write_file
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.estimator.audit import audit
+from jlgcn.paper.records import append_line, read_lines
 
 OUT = Path("results/studies/adaptive_attack.jsonl")
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)
@@ -214,9 +214,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--picture", type=Path, help="file for a picture of the means")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         print(attack_table(lines))
         return
@@ -236,8 +234,7 @@ def main() -> None:
                     continue
                 found = attacked(problem, surrogate, x, share, seed) if share else problem
                 line = {"share": share, "surrogate": name, "seed": seed} | scores(found, x, seed)
-                with options.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
 
 
 if __name__ == "__main__":

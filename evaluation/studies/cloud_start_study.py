@@ -15,7 +15,6 @@ The second line trains the network without a metric as long as the recipe trains
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -31,6 +30,7 @@ from jlgcn.paper import load_clouds
 from jlgcn.paper.cloud_baselines import KnnGCN
 from jlgcn.paper.cloud_data import CloudData
 from jlgcn.paper.clouds import BUDGET
+from jlgcn.paper.records import append_line, read_lines
 from jlgcn.training import fit_graphs
 
 
@@ -131,9 +131,7 @@ def main() -> None:
     torch.set_flush_denormal(True)
     data = load_clouds(args.dataset)
     data = replace(data, test=data.val)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = args.out.read_text().splitlines() if args.out.exists() else []
-    rows = [json.loads(line) for line in lines]
+    rows = read_lines(args.out)
     done = [(Trial(**row["trial"]), row["dataset"], len(row["history"])) for row in rows]
     for trial in TRIALS:
         if (trial, args.dataset, args.epochs) in done:
@@ -160,8 +158,7 @@ def main() -> None:
             "val_accuracy_missing": result.measured["accuracy_missing"],
             "seconds": round(time.perf_counter() - started, 1),
         }
-        with args.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(args.out, line)
         last = result.history[-1]
         print(trial, {name: round(value, 4) for name, value in last.items()}, flush=True)
 

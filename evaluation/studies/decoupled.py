@@ -17,7 +17,6 @@ A line a run goes to one file, and a run goes on where the file ends; `--show` p
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -32,6 +31,7 @@ from jlgcn.graphs import Graph
 from jlgcn.nn import DecoupledJLGCN
 from jlgcn.paper.baselines import GCN
 from jlgcn.paper.node_data import NodeData
+from jlgcn.paper.records import append_line, read_lines
 from jlgcn.paper.table2 import GCN_TRAIN
 from jlgcn.training import DecoupledConfig, FitResult, fit_nodes
 
@@ -65,9 +65,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         print(decoupled_table(lines))
         return
@@ -95,8 +93,7 @@ def main() -> None:
             "epoch": result.best_epoch,
             "cpu_seconds": round(time.process_time() - started, 1),
         }
-        with options.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(options.out, line)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ the file ends; `--show` prints means.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -57,6 +56,7 @@ from jlgcn.estimator.audit import audit as audited
 from jlgcn.graphs import Graph, SparseGraph, as_graph
 from jlgcn.io.files import data_root
 from jlgcn.ops import SparseFeatures
+from jlgcn.paper.records import append_line, read_lines
 
 OUT = Path("results/studies/graph_audit.jsonl")
 WRONG = {"cora": (0.1, 0.25, 0.5), "citeseer": (0.1, 0.25, 0.5), "packages": (0.1, 0.25, 0.5)}
@@ -489,9 +489,7 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, help="only these shares of edges")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         for task in AUDIT_MEASURES:
             print(f"{task}\n{audit_table(lines, task)}")
@@ -505,9 +503,8 @@ def main() -> None:
         if options.shares is not None and share not in options.shares:
             continue
         key = {"task": task, "data": name, "share": share, "seed": seed}
-        found = [key | line for line in measure(task, name, share, seed)]
-        with options.out.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in found)
+        for line in [*measure(task, name, share, seed)]:  # all of them, or none
+            append_line(options.out, key | line)
 
 
 if __name__ == "__main__":

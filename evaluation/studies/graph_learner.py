@@ -20,7 +20,6 @@ prints mean gains, standard errors and refusals.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -47,6 +46,7 @@ from jlgcn.closed_form import FeatureScaler
 from jlgcn.nn import GraphLearner
 from jlgcn.nn.features import Features
 from jlgcn.ops import SparseFeatures
+from jlgcn.paper.records import append_line, read_lines
 
 DATASETS = ("newsgroups", "wordnet", "digits", "wine", "cora")
 LABELS = 5  # a class, for training and as many for validation
@@ -187,9 +187,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=DATASETS)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         show(lines)
         return
@@ -201,8 +199,7 @@ def main() -> None:
         for name in options.only:
             if (name, seed) not in done:
                 line = {"data": name, "draw": seed} | compare(found[name], points[name], seed)
-                with options.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ where the file ends; `--show` prints mean gains and their standard errors.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -41,6 +40,7 @@ from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.ops.dropout import dropout
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid, normalize_rows
+from jlgcn.paper.records import append_line, read_lines
 
 DATASETS = ("newsgroups", "wordnet", "cora", "citeseer", "digits", "wine")
 NETWORKS = ("gcn", "sage", "gcnii")
@@ -178,9 +178,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=DATASETS)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         print(learn_graph_table(lines))
         return
@@ -203,8 +201,7 @@ def main() -> None:
                 for graph, of in (("fixed", fixed[name]), ("learned", learned)):
                     line[graph] = round(accuracy(kind, of, found.train_mask, seed), 4)
                 line["transform_seconds"] = round(seconds, 1)
-                with options.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
 
 
 if __name__ == "__main__":

@@ -38,12 +38,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from evaluation.messy_table import LABEL, messy_table
-from evaluation.suite.run import read_lines
 from jlgcn import JLGCNClassifier
 from jlgcn._files import write_file
 from jlgcn.cli.tables import read_labelled
 from jlgcn.estimator.table_encoder import TableEncoder
 from jlgcn.io.files import data_root
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/mixed_tables.jsonl")
 #: Names of the mixed CSV files of the data folder, with their column of classes.

@@ -17,7 +17,6 @@ A line for every data set, kind and draw goes to one file, and a run goes on whe
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from sklearn.preprocessing import normalize
 
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form import FeatureScaler
+from jlgcn.paper.records import append_line, read_lines
 
 KINDS = ("table", "embeddings", "unit")
 NUM_DRAWS = 3
@@ -110,9 +110,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    lines = []
-    if options.out.exists():
-        lines = [json.loads(line) for line in options.out.read_text().splitlines()]
+    lines = read_lines(options.out)
     if options.show:
         show(lines)
         return
@@ -132,8 +130,7 @@ def main() -> None:
                     "accuracy": round(accuracy(x, y, kind, draw), 4),
                     "auto": auto,
                 }
-                with options.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
 
 
 if __name__ == "__main__":

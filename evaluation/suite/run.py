@@ -5,7 +5,6 @@ JLGCN_DATA=… python -m evaluation suite --data-set digits --data-set wine
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from sklearn.metrics import log_loss, recall_score
 from evaluation.suite.data import Data, data_sets
 from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH, SuiteProblem
 from jlgcn.estimator.rivals import Prediction
+from jlgcn.paper.records import append_line, read_lines
 
 RESULTS = Path("results/suite")
 
@@ -66,18 +66,6 @@ def run(
                     line |= {"cpu_seconds": round(seconds, 2), "chosen": predicted.chosen}
                     append_line(path, line)
                     yield line
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, none if it is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def append_line(path: Path, line: dict[str, Any]) -> None:
-    """Write a line behind those of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from evaluation.suite.data import AT_WORK, LABELS, SHARE
 from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH
-from evaluation.suite.run import CONFIDENCE_BINS, RESULTS, read_lines
+from evaluation.suite.run import CONFIDENCE_BINS, RESULTS
 from jlgcn._stats import mean_and_interval
+from jlgcn.paper.records import read_lines
 from jlgcn.paper.tables import markdown
 
 OURS, BASE = "jlgcn", "logistic regression"
