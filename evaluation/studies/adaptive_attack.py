@@ -34,11 +34,12 @@ from torch_geometric.data import Data
 from evaluation.studies.graph_audit import Problem, load, normalize_words
 from evaluation.studies.learn_graph import accuracy
 from evaluation.study_tables import attack_table
+from evaluation.suite.run import append_line
 from jlgcn._files import write_file
 from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.layer import unit_rows
 from jlgcn.estimator.audit import audit
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/adaptive_attack.jsonl")
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)

@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from evaluation.suite.run import append_line
 from jlgcn.graphs import DenseGraph
 from jlgcn.nn import PRESETS, GraphLearner, GraphLevelJLGCN, JLGCNConv
 from jlgcn.nn.conv import CONTRAST
@@ -30,7 +31,7 @@ from jlgcn.paper import load_clouds
 from jlgcn.paper.cloud_baselines import KnnGCN
 from jlgcn.paper.cloud_data import CloudData
 from jlgcn.paper.clouds import BUDGET
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 from jlgcn.training import fit_graphs
 
 

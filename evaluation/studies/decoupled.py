@@ -26,12 +26,13 @@ import torch
 
 from evaluation.claim_data import load_claim
 from evaluation.study_tables import decoupled_table
+from evaluation.suite.run import append_line
 from jlgcn.closed_form import FeatureScaler
 from jlgcn.graphs import Graph
 from jlgcn.nn import DecoupledJLGCN
 from jlgcn.paper.baselines import GCN
 from jlgcn.paper.node_data import NodeData
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 from jlgcn.paper.table2 import GCN_TRAIN
 from jlgcn.training import DecoupledConfig, FitResult, fit_nodes
 

@@ -48,6 +48,7 @@ from evaluation.claim_experiment import scaled
 from evaluation.npz import load_npz
 from evaluation.studies.learn_graph import accuracy, draw
 from evaluation.study_tables import AUDIT_MEASURES, audit_table
+from evaluation.suite.run import append_line
 from jlgcn.closed_form import ClosedFormModel, fit_closed_form
 from jlgcn.closed_form.audit import GIVEN_DECAY, GraphAudit, audit_graph
 from jlgcn.closed_form.layer import unit_rows
@@ -56,7 +57,7 @@ from jlgcn.estimator.audit import audit as audited
 from jlgcn.graphs import Graph, SparseGraph, as_graph
 from jlgcn.io.files import data_root
 from jlgcn.ops import SparseFeatures
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/graph_audit.jsonl")
 WRONG = {"cora": (0.1, 0.25, 0.5), "citeseer": (0.1, 0.25, 0.5), "packages": (0.1, 0.25, 0.5)}

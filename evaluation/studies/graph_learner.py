@@ -41,12 +41,13 @@ from evaluation.studies.learn_graph import (
     load,
     operator,
 )
+from evaluation.suite.run import append_line
 from jlgcn import SparseGraph
 from jlgcn.closed_form import FeatureScaler
 from jlgcn.nn import GraphLearner
 from jlgcn.nn.features import Features
 from jlgcn.ops import SparseFeatures
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 DATASETS = ("newsgroups", "wordnet", "digits", "wine", "cora")
 LABELS = 5  # a class, for training and as many for validation

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from evaluation.suite.data import Data
 from evaluation.suite.methods import SuiteProblem, closed_form, nearest_labels
+from evaluation.suite.run import append_line
 from jlgcn import JLGCNClassifier
 from jlgcn._optional import require
 from jlgcn.estimator.rivals import logistic_regression
 from jlgcn.io.files import data_root
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/ingest.jsonl")
 LABELS = 5

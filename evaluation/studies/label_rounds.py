@@ -21,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from evaluation.suite.data import Data, data_sets
+from evaluation.suite.run import append_line
 from jlgcn import JLGCNClassifier
 from jlgcn.io.files import data_root
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/label_rounds.jsonl")
 DRAWS = {"digits": 10, "newsgroups": 5}

@@ -32,6 +32,7 @@ from torch_geometric.nn import GCN2Conv, GCNConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from evaluation.study_tables import learn_graph_table
+from evaluation.suite.run import append_line
 from jlgcn import SparseGraph
 from jlgcn.closed_form import FeatureScaler, LearnGraph
 from jlgcn.nn.features import Features, drop, product
@@ -40,7 +41,7 @@ from jlgcn.ops.csr import symmetric_pattern
 from jlgcn.ops.dropout import dropout
 from jlgcn.paper import load_planetoid
 from jlgcn.paper.citation import Planetoid, normalize_rows
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 DATASETS = ("newsgroups", "wordnet", "cora", "citeseer", "digits", "wine")
 NETWORKS = ("gcn", "sage", "gcnii")

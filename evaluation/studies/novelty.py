@@ -26,10 +26,11 @@ from sklearn.metrics import roc_auc_score
 
 from evaluation.suite.data import Data, data_sets
 from evaluation.suite.methods import SuiteProblem
+from evaluation.suite.run import append_line
 from jlgcn import JLGCNClassifier
 from jlgcn.estimator.rivals import logistic_regression
 from jlgcn.io.files import data_root
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 OUT = Path("results/studies/novelty.jsonl")
 #: Data sets, with their numbers of draws and of hidden classes.

@@ -29,9 +29,10 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.preprocessing import normalize
 
+from evaluation.suite.run import append_line
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form import FeatureScaler
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 KINDS = ("table", "embeddings", "unit")
 NUM_DRAWS = 3

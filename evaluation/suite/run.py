@@ -5,6 +5,7 @@ JLGCN_DATA=… python -m evaluation suite --data-set digits --data-set wine
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from sklearn.metrics import log_loss, recall_score
 from evaluation.suite.data import Data, data_sets
 from evaluation.suite.methods import GRAPH_ALONE, METHODS, WITH_GRAPH, SuiteProblem
 from jlgcn.estimator.rivals import Prediction
-from jlgcn.paper.records import append_line, read_lines
+from jlgcn.paper.records import read_lines
 
 RESULTS = Path("results/suite")
 
@@ -66,6 +67,13 @@ def run(
                     line |= {"cpu_seconds": round(seconds, 2), "chosen": predicted.chosen}
                     append_line(path, line)
                     yield line
+
+
+def append_line(path: Path, line: dict[str, Any]) -> None:
+    """Append an object to a JSON Lines file, which is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:

@@ -186,10 +186,3 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def append_line(path: Path, line: dict[str, Any]) -> None:
-    """Append an object to a JSON Lines file, which is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
