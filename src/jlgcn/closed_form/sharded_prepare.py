@@ -11,13 +11,8 @@ from torch import Tensor
 
 from jlgcn.closed_form import shard_graphs, shards
 from jlgcn.closed_form.shard_bytes import EDGES_BYTES, PROCESS_BYTES, index_bytes, shard_bytes
-from jlgcn.closed_form.sharded import (
-    Done,
-    OldShards,
-    Runner,
-    ShardedNodes,
-    sum_of,
-)
+from jlgcn.closed_form.shard_runner import Done, Runner, sum_of
+from jlgcn.closed_form.sharded import OldShards, ShardedNodes
 from jlgcn.ops.cells import number_of_cells, rows_for_training
 from jlgcn.ops.svd import directions_by_products
 

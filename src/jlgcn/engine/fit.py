@@ -17,9 +17,9 @@ from jlgcn.closed_form.layer import Problem
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.scaling import KINDS, ColumnStatistics, FeatureScaler, Kind, guess_kind
 from jlgcn.closed_form.shard_bytes import EDGES_BYTES
+from jlgcn.closed_form.shard_runner import Done
 from jlgcn.closed_form.sharded import (
     DiffusedShards,
-    Done,
     JoinedShards,
     ShardedNodes,
     classifier_tensors,

@@ -17,7 +17,7 @@ from torch import Tensor
 from jlgcn._memory import return_freed_memory
 from jlgcn._optional import require
 from jlgcn._threads import threads_for
-from jlgcn.closed_form.sharded import Done
+from jlgcn.closed_form.shard_runner import Done
 from jlgcn.closed_form.shards import Stage
 from jlgcn.engine.store import Store, open_store
 
