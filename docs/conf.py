@@ -15,8 +15,9 @@ import jlgcn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # evaluation
 sys.path.insert(0, str(Path(__file__).parent))
-from measured_tables import TABLES
 from public_names import as_markdown, public_names
+
+from evaluation.measured.tables import TABLES
 
 project = "jlgcn"
 author = "The jlgcn developers"

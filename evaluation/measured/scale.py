@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from measured_files import GIB, points, recorded
-
+from evaluation.measured.files import GIB, points, recorded
 from jlgcn._stats import mean_and_interval
 from jlgcn.closed_form import ClosedFormOptions
 from jlgcn.engine.plan import STAGES, Size, load_constants
@@ -122,7 +122,7 @@ def engine_growth(results: Path) -> str:
     found = lines_of(results / "scale/engine_growth.jsonl")
     by = {(row["what"], row["rows"]): row for row in found if row["engine"] == "local"}
     head = ("rows", "fit", "memory", "accuracy", "new rows a second and core", "update", "accuracy")
-    lines = [head]
+    lines: list[Sequence[str]] = [head]
     sizes = sorted(rows for what, rows in by if what == "fit")
     for rows in sizes:
         fit = by["fit", rows]

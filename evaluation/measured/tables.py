@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from measured_files import GIB, points, recorded
-from measured_reliability import mutants, reliability
-from measured_scale import (
+from evaluation.claim_tables import MARK, SEEN_BEFORE
+from evaluation.measured.files import GIB, points, recorded
+from evaluation.measured.reliability import mutants, reliability
+from evaluation.measured.scale import (
     engine_bytes,
     engine_costs,
     engine_fashion,
@@ -22,8 +23,6 @@ from measured_scale import (
     peers,
     sharded,
 )
-
-from evaluation.claim_tables import MARK, SEEN_BEFORE
 from jlgcn._stats import mean_and_interval
 from jlgcn.paper.tables import markdown
 
@@ -88,7 +87,9 @@ def many_rows(results: Path) -> str:
 def suggested_labels(results: Path) -> str:
     """Return what suggested labels are worth against labels drawn at random."""
     found = recorded(results / "benchmarks/suggest_labels.json")
-    lines = [("", "two labels a class", "as many again, by chance", "suggested", "gain")]
+    lines: list[Sequence[str]] = [
+        ("", "two labels a class", "as many again, by chance", "suggested", "gain")
+    ]
     for name, row in found.items():
         means = (f"{100 * row[way]:.1f}" for way in ("first", "by chance", "suggested"))
         lines.append((name, *means, points(row["gain"])))
@@ -98,7 +99,7 @@ def suggested_labels(results: Path) -> str:
 def labelling(results: Path) -> str:
     """Return processor seconds of a round of labelling, by number of labels."""
     steps = ("fit", "suggest_labels", "update", "update, relearn")
-    lines = [("labels", *steps)]
+    lines: list[Sequence[str]] = [("labels", *steps)]
     for row in recorded(results / "benchmarks/labelling.json").values():
         lines.append((f"{row['labels']}", *(f"{row[f'{step}, cpu']:.2f}" for step in steps)))
     return markdown(lines)

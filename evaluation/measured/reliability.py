@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measured_files import recorded
-
+from evaluation.measured.files import recorded
 from jlgcn.paper.tables import markdown
 
 

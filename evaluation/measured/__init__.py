@@ -1,0 +1,1 @@
+"""Tables of what benchmarks, studies of the estimator and tests of faults have recorded."""
