@@ -17,8 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # evaluation
 sys.path.insert(0, str(Path(__file__).parent))
 from public_names import as_markdown, public_names
 
-from evaluation.measured.tables import TABLES
-
 project = "jlgcn"
 author = "The jlgcn developers"
 version = release = jlgcn.__version__
@@ -72,7 +70,6 @@ def setup(app: Any) -> None:  # noqa: ANN401
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("missing-reference", _at_home)
     app.connect("source-read", _list_names)
-    app.connect("source-read", _show_measured)
     app.connect("doctree-resolved", _hang_pictures)
     app.connect("autodoc-process-signature", _plain_array_like)
     app.connect("autodoc-skip-member", _skip_aliases)
@@ -86,14 +83,6 @@ def _list_names(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
         source[0] = source[0].replace(
             "<!-- the lists of docs/public_names.py stand here -->", lists
         )
-
-
-def _show_measured(app: Any, docname: str, source: list[str]) -> None:  # noqa: ANN401
-    """Put tables of recorded benchmarks into the pages that name them."""
-    results = Path(__file__).parent.parent / "results"
-    source[0] = re.sub(
-        r"<!-- measured: (.+?) -->", lambda match: TABLES[match[1]](results), source[0]
-    )
 
 
 def _hang_pictures(app: Any, doctree: nodes.document, docname: str) -> None:  # noqa: ANN401

@@ -21,6 +21,7 @@ from typing import Any
 
 from evaluation.claim_tables import recorded_tables
 from evaluation.final.tables import final_tables
+from evaluation.measured.tables import measured_tables
 from evaluation.study_tables import study_tables
 from evaluation.suite.tables import suite_tables
 from jlgcn.paper.recipe import METRICS
@@ -41,7 +42,12 @@ def renewed(text: str, rows: Sequence[dict[str, Any]]) -> str:
     Raises:
         ValueError: where a mark names what is not recorded.
     """
-    recorded = {"suite": suite_tables, "studies": study_tables, "final": final_tables}
+    recorded = {
+        "suite": suite_tables,
+        "studies": study_tables,
+        "final": final_tables,
+        "measured": measured_tables,
+    }
 
     @functools.cache
     def tables(kind: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tables of what benchmarks have recorded; ``<!-- measured: NAME -->`` in a page stands for one."""
+"""Tables of what benchmarks have recorded, by the names that documents call them by."""
 
 from __future__ import annotations
 
@@ -167,26 +167,31 @@ def classifiers_compared(results: Path) -> str:
     return markdown(lines)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
-    "mutants": mutants,
-    "reliability": reliability,
-    "packages": packages,
-    "explained edges": explained_edges,
-    "many rows": many_rows,
-    "settings compared": settings_compared,
-    "powers compared": powers_compared,
-    "tried after": tried_after,
-    "classifiers compared": classifiers_compared,
-    "suggested labels": suggested_labels,
-    "engine packages": engine_packages,
-    "engine fashion": engine_fashion,
-    "engine growth": engine_growth,
-    "engine stages": engine_stages,
-    "engine bytes": engine_bytes,
-    "engine costs": engine_costs,
-    "labelling": labelling,
-    "exact steps": exact_steps,
-    "sharded": sharded,
-    "peers": peers,
-    "knn against exact": knn_against_exact,
+_MAKERS: dict[str, Callable[[Path], str]] = {
+    "measured/mutants": mutants,
+    "measured/reliability": reliability,
+    "measured/packages": packages,
+    "measured/explained-edges": explained_edges,
+    "measured/many-rows": many_rows,
+    "measured/settings-compared": settings_compared,
+    "measured/powers-compared": powers_compared,
+    "measured/tried-after": tried_after,
+    "measured/classifiers-compared": classifiers_compared,
+    "measured/suggested-labels": suggested_labels,
+    "measured/engine-packages": engine_packages,
+    "measured/engine-fashion": engine_fashion,
+    "measured/engine-growth": engine_growth,
+    "measured/engine-stages": engine_stages,
+    "measured/engine-bytes": engine_bytes,
+    "measured/engine-costs": engine_costs,
+    "measured/labelling": labelling,
+    "measured/exact-steps": exact_steps,
+    "measured/sharded": sharded,
+    "measured/peers": peers,
+    "measured/knn-against-exact": knn_against_exact,
 }
+
+
+def measured_tables(results: Path = Path("results")) -> dict[str, str]:
+    """Return all tables as Markdown by name."""
+    return {name: make(results) for name, make in _MAKERS.items()}
