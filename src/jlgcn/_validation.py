@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,6 +173,44 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
         )
 
 
+def check_batch(batch: Any, num_nodes: int) -> None:  # noqa: ANN401
+    """Raise unless `batch` has the graph of each node, ascending, as in PyG's `Batch`."""
+    what = ""
+    if not isinstance(batch, Tensor):
+        what = f"it is a {type(batch).__name__}"
+    elif batch.shape != (num_nodes,):
+        what = f"its shape is {tuple(batch.shape)}"
+    elif batch.dtype.is_floating_point or batch.dtype == torch.bool:
+        what = f"it is {batch.dtype}"
+    elif bool((is_less := batch[1:] < batch[:-1]).any()):
+        what = f"it decreases at node {int(is_less.nonzero()[0]) + 1}"
+    elif num_nodes > 0 and int(batch[0]) < 0:
+        what = f"it begins with {int(batch[0])}"
+    if what:
+        raise ValueError(
+            f"batch must have one ascending integer for each of {num_nodes} nodes, but {what}; "
+            "pass data.batch of torch_geometric.data.Batch"
+        )
+
+
+def check_one_graph(
+    data: Any,  # noqa: ANN401
+    remedy: str = "pass the graphs of data.to_data_list() one by one",
+) -> None:
+    """Raise if an object is PyG's `Batch` of several graphs, between which edges would be learned.
+
+    Args:
+        data: anything.
+        remedy: the fix in the error message.
+    """
+    batch = getattr(data, "batch", None)
+    if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
+        raise ValueError(
+            f"data is a Batch of {int(batch.max()) + 1} graphs, which learned edges would join; "
+            f"{remedy}"
+        )
+
+
 def check_cross_edges(edges: Tensor, num_new: int, num_old: int) -> None:
     """Raise unless `edges`, (2, E), are pairs of a new and an old node."""
     if edges.dim() != 2 or edges.shape[0] != 2:
@@ -221,9 +260,13 @@ def check_not_negative(weight: Tensor, name: str) -> None:
 def check_classes(y: Tensor, num_nodes: int) -> None:
     """Raise unless `y` has an integer for each node."""
     if y.shape != (num_nodes,):
+        remedy = "pass -1 for unlabelled nodes"
+        if y.dim() == 2 and y.shape[0] == num_nodes:
+            is_column = y.shape[1] == 1
+            remedy = "call y.squeeze(1)" if is_column else "if it is one-hot, call y.argmax(1)"
         raise ValueError(
             f"y must have a class for each of {num_nodes} nodes, but its shape is "
-            f"{tuple(y.shape)}; pass -1 for unlabelled nodes"
+            f"{tuple(y.shape)}; {remedy}"
         )
     if y.dtype.is_floating_point or y.dtype.is_complex:
         raise ValueError(

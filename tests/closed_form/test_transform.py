@@ -10,7 +10,7 @@ import torch
 from jlgcn.closed_form import LearnGraph
 
 pyg = pytest.importorskip("torch_geometric", reason="needs the extra pyg")
-from torch_geometric.data import Data  # noqa: E402
+from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402
 from torch_geometric.loader import RandomNodeLoader  # noqa: E402
 from torch_geometric.nn import GCNConv  # noqa: E402
 from torch_geometric.transforms import Compose, NormalizeFeatures  # noqa: E402
@@ -85,6 +85,35 @@ def test_all_known_classes_train_where_there_is_no_mask() -> None:
     assert torch.equal(LearnGraph(num_neighbors=3)(data).edge_weight, expected.edge_weight)
 
 
+def test_without_mask_and_unknown_classes_it_warns_that_all_labels_train() -> None:
+    data = clusters()
+    del data.train_mask
+    with pytest.warns(UserWarning, match="so all 60 labels train the graph") as caught:
+        LearnGraph(num_neighbors=3)(data)
+    assert caught[0].filename == __file__
+
+
+def test_graphs_of_a_batch_are_not_joined() -> None:
+    with pytest.raises(ValueError, match=r"a Batch of 2 graphs.*to each graph before batching"):
+        LearnGraph()(Batch.from_data_list([clusters(), clusters()]))
+
+
+@pytest.mark.parametrize("data", [torch.ones(3, 2), [clusters()], HeteroData()], ids=type)
+def test_what_is_no_data_is_refused_by_name(data: object) -> None:
+    with pytest.raises(TypeError, match=f"takes a Data, but it is a {type(data).__name__}"):
+        LearnGraph()(data)
+
+
+def test_given_self_loops_are_dropped() -> None:
+    data = clusters()
+    data.edge_index, data.edge_weight = torch.tensor([[0, 59], [59, 0]]), torch.tensor([0.5, 0.5])
+    expected = LearnGraph(num_neighbors=3)(data)
+    data.edge_index, data.edge_weight = torch.tensor([[0, 7, 59], [59, 7, 0]]), torch.ones(3) / 2
+    found = LearnGraph(num_neighbors=3)(data)
+    assert torch.equal(found.edge_index, expected.edge_index)
+    assert torch.equal(found.edge_weight, expected.edge_weight)
+
+
 def test_labels_that_nothing_predicts_leave_the_euclidean_graph(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -118,8 +147,14 @@ def test_sparse_features_have_the_graph_of_dense_ones() -> None:
     [
         ({"x": None}, "needs features, but data.x is NoneType"),
         ({"y": None}, "data.y is NoneType"),
+        ({"x": torch.full((60, 2), torch.nan)}, r"data.x must be .*; impute or drop such rows$"),
+        ({"y": torch.zeros(60, 1).long()}, r"call y.squeeze\(1\)"),
+        ({"y": torch.zeros(60, 2).long()}, r"if it is one-hot, call y.argmax\(1\)"),
         ({"train_mask": torch.ones(60, 2, dtype=torch.bool)}, "pass one column"),
-        ({"train_mask": torch.zeros(60, dtype=torch.bool)}, "train"),
+        ({"train_mask": torch.ones(50, dtype=torch.bool)}, "give it an entry for each node"),
+        ({"train_mask": torch.ones(60)}, r"call data.train_mask.bool\(\)"),
+        ({"train_mask": torch.arange(6)}, r"index_to_mask\(train_mask, 60\)"),
+        ({"train_mask": torch.zeros(60, dtype=torch.bool)}, "but it is False everywhere"),
     ],
 )
 def test_what_is_missing_is_named(change: dict[str, torch.Tensor], message: str) -> None:
@@ -133,3 +168,8 @@ def test_what_is_missing_is_named(change: dict[str, torch.Tensor], message: str)
 def test_an_unknown_scaler_is_refused() -> None:
     with pytest.raises(ValueError, match="scaler must be one of"):
         LearnGraph(scaler="tfidf")  # type: ignore[arg-type]
+
+
+def test_a_number_of_neighbors_out_of_range_is_named_as_it_was_passed() -> None:
+    with pytest.raises(ValueError, match=r"^num_neighbors must be at least 1, but it is 0"):
+        LearnGraph(num_neighbors=0)

@@ -105,6 +105,8 @@ def test_mistaken_edges_are_refused() -> None:
         attach(base, 2, torch.tensor([[5], [0]]))
     with pytest.raises(ValueError, match="edges must name old nodes from 0 to 4"):
         attach(base, 2, torch.tensor([[0], [5]]))
+    with pytest.raises(TypeError, match=r"it is a Tensor; pass as_graph\(edge_index, num_nodes\)"):
+        attach(torch.zeros(2, 0).long(), 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="base must be a single graph"):
         attach(KernelGraph(torch.randn(2, 5, 2)), 2)
     assert isinstance(attach(base, 2).new, SparseRows)

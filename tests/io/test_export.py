@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from jlgcn import gaussian_knn_graph
+from jlgcn import SparseGraph, gaussian_knn_graph
 from jlgcn.graphs import EdgeList, top_edges
 from jlgcn.io.export import csv_cell, to_networkx, to_pyg, to_scipy, write_edges
 
@@ -112,6 +113,10 @@ def test_nodes_without_ids_are_numbers(edges: EdgeList) -> None:
 def test_bad_ids_and_formats_are_refused(edges: EdgeList, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must end with \.graphml, \.csv or \.parquet, but"):
         write_edges(edges, tmp_path / "edges.gexf")
+    graph: Any = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
+    for convert in (to_pyg, to_scipy, to_networkx):
+        with pytest.raises(TypeError, match=r"is a SparseGraph; pass jlgcn\.graphs\.top_edges"):
+            convert(graph)
     with pytest.raises(ValueError, match="has 6 nodes but 2 ids were given"):
         to_networkx(edges, IDS[:2])
     with pytest.raises(ValueError, match="some are equal"):

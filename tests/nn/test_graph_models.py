@@ -171,7 +171,7 @@ def test_without_concatenation_weights_see_the_aggregated_features_only() -> Non
 
 def test_what_cannot_be_padded_is_refused_with_a_remedy() -> None:
     x = torch.randn(4, 3)
-    with pytest.raises(ValueError, match=r"ascending.*use torch_geometric\.data\.Batch"):
+    with pytest.raises(ValueError, match=r"ascending.*pass data.batch of torch_geometric"):
         pad_graphs(x, torch.tensor([0, 1, 0, 1]))
     with pytest.raises(ValueError, match="graph 1 has no nodes; leave it out"):
         pad_graphs(x, torch.tensor([0, 0, 2, 2]))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -168,6 +169,36 @@ def test_edges_train_the_metric_through_other_peoples_layers(layer: str) -> None
     out.square().sum().backward()
     assert learner.metric.weight.grad is not None
     assert bool(learner.metric.weight.grad.any())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch": torch.zeros(5).long()}, r"each of 9 nodes, but its shape is \(5,\); pass data"),
+        ({"batch": torch.tensor([0] * 4 + [1] * 3 + [0] * 2)}, "but it decreases at node 7"),
+        ({"batch": torch.zeros(9)}, "but it is torch.float32"),
+        ({"batch": [0] * 9}, "but it is a list"),
+        ({"batch": torch.arange(-1, 8)}, "but it begins with -1"),
+        ({"edge_index": torch.zeros(5, 2).long()}, r"it is \(5, 2\); pass edge_index.t\(\)"),
+        ({"edge_index": torch.zeros(9).long()}, r"it is \(9,\); pass batch=batch by its name"),
+        ({"edge_index": "data"}, "must be a Tensor, but it is a str; pass data.edge_index"),
+    ],
+)
+def test_mistaken_edges_and_batches_are_refused(arguments: dict[str, Any], message: str) -> None:
+    learner = GraphLearner(3, num_neighbors=2, metric_init="random")
+    with pytest.raises((TypeError, ValueError), match=message):
+        learner.edges(torch.randn(9, 3), **arguments)
+
+
+def test_an_edge_index_is_no_graph() -> None:
+    learner = GraphLearner(3, metric_init="random")
+    with pytest.raises(TypeError, match=r"it is a Tensor; call learner.edges\(x, edge_index\)"):
+        learner(torch.randn(9, 3), torch.zeros(2, 1).long())
+
+
+def test_nodes_are_explained_by_their_features_not_their_indices() -> None:
+    with pytest.raises(TypeError, match=r"pass features x\[i\] and x\[j\], not indices"):
+        GraphLearner(3).explain_edge(0, 1)  # type: ignore[arg-type]
 
 
 def test_bad_arguments_are_refused_with_a_remedy() -> None:

@@ -12,9 +12,18 @@ from torch.nn.functional import leaky_relu
 
 from jlgcn import DenseGraph, KernelGraph, as_graph
 from jlgcn.graphs import attach
-from jlgcn.nn import JLGCN, PRESETS, JLGCNConv, JLGCNOptions, JLGCNOutput, laplacian_regularizer
+from jlgcn.nn import (
+    JLGCN,
+    PRESETS,
+    DecoupledJLGCN,
+    JLGCNConv,
+    JLGCNOptions,
+    JLGCNOutput,
+    laplacian_regularizer,
+)
 from jlgcn.nn.learner import Backend
 from jlgcn.nn.options import Preset
+from jlgcn.training import fit_nodes
 from tests.brute import F64, dirichlet, gaussian, largest_difference, points
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # of 6 nodes, two of them isolated
@@ -324,3 +333,25 @@ def test_the_output_has_one_graph_and_one_input_for_each_layer() -> None:
     assert isinstance(out, JLGCNOutput)
     assert [x.shape[-1] for x in out.features] == [3, 4, 4]
     assert (len(out.graphs), len(out.learned)) == (3, 2)
+
+
+def test_graphs_of_a_batch_are_not_joined_and_the_remedy_works() -> None:
+    from torch_geometric.data import Batch, Data
+    from torch_geometric.utils import to_dense_adj, to_dense_batch
+
+    parts = [Data(x=torch.randn(3, 5), edge_index=PATH[:, :4]), Data(x=torch.randn(2, 5))]
+    parts[1].edge_index = torch.tensor([[0, 1], [1, 0]])
+    data = Batch.from_data_list(parts)
+    conv = JLGCNConv(5, 2)
+    with pytest.raises(ValueError, match=r"Batch of 2 graphs.*pass to_dense_batch\(x, data"):
+        conv(data.x, data)
+    x, valid = to_dense_batch(data.x, data.batch)
+    out, _ = conv(x, to_dense_adj(data.edge_index, data.batch), valid)
+    alone = torch.cat([conv(part.x, part)[0] for part in parts])
+    assert largest_difference(out[valid], alone) < 1e-5
+    for network in (JLGCN(5, 4, 2), DecoupledJLGCN(5, 4, 2)):
+        with pytest.raises(ValueError, match=r"pass the graphs of data.to_data_list"):
+            network(data.x, data)
+        with pytest.raises(ValueError, match="a Batch of 2 graphs"):
+            fit_nodes(network, data, torch.zeros(5).long(), val=[1])
+    assert JLGCNConv(5, 2, learns=False)(data.x, data)[0].shape == (5, 2)  # edges as given

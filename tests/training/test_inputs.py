@@ -164,7 +164,8 @@ def test_checkpoints_belong_to_data_initial_parameters_and_random_state(tmp_path
         ({"test": [60]}, "test must name nodes from 0 to 59, but entry 0 is 60"),
         ({"test": [-1]}, "test must name nodes from 0 to 59, but entry 0 is -1"),
         ({"train": [0.5]}, "train must be a vector of node indices, or a mask of 60 nodes, but it"),
-        ({"train": mask(DATA.train)[1:]}, r"but it is torch.bool of shape \(59,\); of several"),
+        ({"train": mask(DATA.train)[1:]}, r"of shape \(59,\); give it an entry for each node"),
+        ({"train": mask(DATA.train).long()}, r"of a mask of zeros and ones call .bool\(\)"),
         ({"train": mask(DATA.train).repeat(2, 1).T}, "of several masks pass one column"),
         ({"y": DATA.y.index_fill(0, DATA.test[1:], -1)}, r"at the nodes of test, but y\[41\] is"),
         ({"x": DATA.x / 0}, "x must be finite"),
@@ -175,6 +176,13 @@ def test_mistaken_data_are_refused(changes: dict[str, Any], match: str) -> None:
     given = {"x": DATA.x, "y": DATA.y, "graph": DATA.edge_index} | SPLIT | changes
     with pytest.raises((ValueError, TypeError), match=match):
         fit_nodes(JLGCN(6, 8, 2), **given, config=CONFIG)
+
+
+def test_nodes_of_two_parts_are_warned_of() -> None:
+    parts = SPLIT | {"val": DATA.train[:3]}
+    with pytest.warns(UserWarning, match="^3 nodes are in both train and val") as caught:
+        fit_nodes(JLGCN(6, 8, 2), DATA.x, DATA.y, **parts, config=CONFIG)
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("model", [lambda: JLGCN(6, 8, 2), JLGCN, nn.ReLU(), None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import warnings
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,7 +14,15 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from jlgcn._validation import check_classes, check_finite, check_labels, check_real, check_shape
+from jlgcn._optional import require
+from jlgcn._validation import (
+    check_classes,
+    check_finite,
+    check_labels,
+    check_one_graph,
+    check_real,
+    check_shape,
+)
 from jlgcn.closed_form.fit import fit_closed_form
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import KINDS, FeatureScaler, Kind
@@ -55,8 +64,9 @@ class LearnGraph:
 
     Shapes:
         - data: `x`, (N, in_channels); `y`, (N,), -1 for unknown classes; optional `train_mask`,
-          (N,), without which all nodes with a known class are training nodes; optional `edge_index`
-          with `edge_weight`.
+          (N,), without which all nodes with a known class are training nodes, with a warning if
+          no class is -1; optional `edge_index` with `edge_weight`. Self-loops are dropped. A single
+          graph, no `Batch` of several.
         - returns a shallow copy with `edge_index`, (2, E), in both directions and without
           self-loops, and `edge_weight`, (E,). `edge_attr` and `adj_t` are dropped, since they
           describe the old edges.
@@ -84,6 +94,8 @@ class LearnGraph:
     ) -> None:
         if scaler not in KINDS:
             raise ValueError(f"scaler must be one of {', '.join(KINDS)}, but it is {scaler!r}")
+        if not num_neighbors >= 1:
+            raise ValueError(f"num_neighbors must be at least 1, but it is {num_neighbors}; try 20")
         self.num_neighbors = num_neighbors
         self.metric_weight = metric_weight
         self.scaler: Kind = scaler
@@ -93,6 +105,12 @@ class LearnGraph:
     def __call__(self, data: DataT) -> DataT:
         """Return a shallow copy of a `Data` with the learned edges."""
         found: Any = data
+        if not isinstance(data, require("torch_geometric.data", "pyg", "LearnGraph").Data):
+            raise TypeError(
+                f"LearnGraph takes a Data, but it is a {type(data).__name__}; call it on each Data "
+                "of a list or dataset, or make a Data(x=x, y=y, edge_index=edge_index)"
+            )
+        check_one_graph(data, "apply LearnGraph to each graph before batching (as pre_transform)")
         x, y = _features(getattr(found, "x", None)), getattr(found, "y", None)
         if not isinstance(y, Tensor):
             raise ValueError(
@@ -156,26 +174,51 @@ def _features(x: Any) -> Tensor | SparseFeatures:  # noqa: ANN401
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
-    check_finite(tensor)
+    check_finite(tensor, "data.x", "impute or drop such rows")
     return tensor
 
 
 def _training_nodes(data: Any, y: Tensor) -> Tensor:  # noqa: ANN401
     mask = getattr(data, "train_mask", None)
     if mask is None:
+        if bool((y >= 0).all()):
+            warnings.warn(
+                f"data has no train_mask, so all {len(y)} labels train the graph, those of test "
+                "nodes included; set train_mask, or y = -1 elsewhere",
+                UserWarning,
+                stacklevel=4,  # of a call under no_grad
+            )
         return (y >= 0).nonzero().flatten()
+    mask = torch.as_tensor(mask)
     if mask.dtype != torch.bool or mask.shape != y.shape:
+        if mask.dim() == 2 and len(mask) == len(y):
+            remedy = "of several splits pass one column, data.train_mask[:, 0]"
+        elif mask.dtype == torch.bool:
+            remedy = "give it an entry for each node, False for those that are not trained on"
+        elif mask.shape == y.shape and bool(((mask == 0) | (mask == 1)).all()):
+            remedy = "call data.train_mask.bool()"
+        else:
+            remedy = f"of indices make torch_geometric.utils.index_to_mask(train_mask, {len(y)})"
         raise ValueError(
             f"data.train_mask must be a bool for each of {len(y)} nodes, but it is {mask.dtype} of "
-            f"shape {tuple(mask.shape)}; of several splits pass one column"
+            f"shape {tuple(mask.shape)}; {remedy}"
+        )
+    if not bool(mask.any()):
+        raise ValueError(
+            "data.train_mask must be True at some nodes of each class, but it is False everywhere; "
+            "set it where y may be read"
         )
     nodes: Tensor = mask.nonzero().flatten()
     return nodes
 
 
 def _given(data: Any, x: Tensor | SparseFeatures) -> SparseGraph | None:  # noqa: ANN401
-    edge_index = getattr(data, "edge_index", None)
-    if edge_index is None or edge_index.numel() == 0:
+    edge_index = data.edge_index
+    if edge_index is not None and edge_index.dim() == 2 and edge_index.shape[0] == 2:
+        is_edge = edge_index[0] != edge_index[1]  # the learned graph has its own self-loops
+        if not bool(is_edge.all()):
+            data = data.edge_subgraph(is_edge)
+    if data.edge_index is None or data.edge_index.numel() == 0:
         return None
     dtype = x.value.dtype if isinstance(x, SparseFeatures) else x.dtype
     graph = as_graph(data, x.shape[0], dtype=dtype, device=x.device)

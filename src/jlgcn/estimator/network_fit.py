@@ -185,7 +185,7 @@ def _advice(rate: float) -> Iterator[None]:
             fact = str(warning.message).partition(";")[0]
             remedy = 'compare with solver="closed_form", or pass another preset or learning_rate'
             warnings.warn(f"{fact}; {remedy}", GraphHealthWarning, stacklevel=5)
-        else:
+        elif "in both train and val" not in str(warning.message):  # warned of before the fit
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )

@@ -241,6 +241,11 @@ def attach(
         >>> attach(KernelGraph(torch.zeros(3, 1)), 2).num_nodes
         5
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(
+            f"graph must be a Graph, but it is a {type(graph).__name__}; pass as_graph(edge_index, "
+            "num_nodes)"
+        )
     if edges is None:
         edges = torch.empty(2, 0, dtype=torch.int64, device=graph.device)
     check_cross_edges(edges, num_new, graph.num_nodes)

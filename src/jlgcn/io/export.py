@@ -30,6 +30,14 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
+def _check_edges(edges: object) -> None:
+    if not isinstance(edges, EdgeList):
+        raise TypeError(
+            f"edges must be an EdgeList, but it is a {type(edges).__name__}; pass "
+            "jlgcn.graphs.top_edges(graph, top_k=…)"
+        )
+
+
 def to_scipy(edges: EdgeList) -> scipy.sparse.csr_array:
     """Return the symmetric adjacency matrix, (N, N), in CSR format.
 
@@ -54,6 +62,7 @@ def to_pyg(edges: EdgeList) -> Data:
         >>> to_pyg(top_edges(SparseGraph(torch.tensor([[0, 1], [1, 0]])), top_k=1))
         Data(edge_index=[2, 2], edge_weight=[2], num_nodes=2)
     """
+    _check_edges(edges)
     pyg = require("torch_geometric.data", "pyg", "a Data of PyTorch Geometric")
     one_way = torch.stack([edges.source, edges.target])
     return pyg.Data(
@@ -180,11 +189,13 @@ def csv_cell(value: object) -> str:
 
 
 def _numpy(edges: EdgeList, name: str) -> np.ndarray:
+    _check_edges(edges)
     array: np.ndarray = getattr(edges, name).cpu().numpy()
     return array
 
 
 def _names(edges: EdgeList, ids: Sequence[Any] | None) -> Sequence[Any]:
+    _check_edges(edges)
     names = range(edges.num_nodes) if ids is None else ids
     if len(names) != edges.num_nodes:
         raise ValueError(

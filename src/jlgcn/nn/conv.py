@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from jlgcn._validation import check_one_graph
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.features import Features, as_features, product
 from jlgcn.nn.learner import Backend, GraphLearner
@@ -144,6 +145,12 @@ class JLGCNConv(nn.Module):
             New features, and the normalised graph they were convolved with.
         """
         x = as_features(x, self.lin.weight, self.in_channels)
+        if self.learns:
+            check_one_graph(
+                graph,
+                "pass to_dense_batch(x, data.batch) as x, and its mask as valid, and "
+                "to_dense_adj(data.edge_index, data.batch) as graph",
+            )
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         out, total, *_ = self.convolve(x, given, self.learn(x, given, valid))
         return out, total

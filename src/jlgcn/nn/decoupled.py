@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jlgcn._schema import Check, maybe, real, whole
+from jlgcn._validation import check_one_graph
 from jlgcn.graphs import Graph, SparseGraph, as_graph, personalized_pagerank
 from jlgcn.graphs.attached import AttachedGraph, SparseRows
 from jlgcn.graphs.candidates import Candidates
@@ -284,6 +285,7 @@ class DecoupledJLGCN(SavedModule):
     def _near(self, x: Features, graph: Any) -> _Neighborhood:  # noqa: ANN401
         near = self._neighborhood
         if near is None or near.x is not x or near.of is not graph:
+            check_one_graph(graph)
             given = as_graph(graph, x.shape[0], dtype=x.dtype, device=x.device)
             if not isinstance(given, SparseGraph):
                 raise ValueError(

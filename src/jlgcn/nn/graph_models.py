@@ -13,7 +13,7 @@ from torch.nn.functional import leaky_relu
 from jlgcn._devices import is_check_due
 from jlgcn._memory import check_memory
 from jlgcn._schema import Check, either, flag, list_of, maybe, real, whole, word
-from jlgcn._validation import as_input, check_edge_index, check_finite, check_weight
+from jlgcn._validation import as_input, check_batch, check_edge_index, check_finite, check_weight
 from jlgcn.graphs import DenseGraph, Graph, as_graph
 from jlgcn.nn.batch_norm import BatchNorm
 from jlgcn.nn.calibration import calibrate_learners
@@ -291,11 +291,7 @@ def pad_graphs(
         tensor([[ True,  True],
                 [ True, False]])
     """
-    if batch.shape != x.shape[:1] or bool((batch[1:] < batch[:-1]).any()):
-        raise ValueError(
-            f"batch must have the graph of each of {x.shape[0]} nodes, ascending, but its shape is "
-            f"{tuple(batch.shape)} or it is not sorted; use torch_geometric.data.Batch"
-        )
+    check_batch(batch, x.shape[0])
     count = torch.bincount(batch)
     fewest, size = (int(bound) for bound in count.aminmax())
     if fewest == 0:

@@ -75,7 +75,8 @@ class GraphHealth:
         for health in self.together:
             health.has_warned = True
         warnings.warn(
-            f'{what}; scale the features, or start with metric_init="median" and calibrate(x)',
+            f'{what}; scale the features, or set metric_init="median" and call calibrate(x) (of a '
+            'JLGCNConv: options=JLGCNOptions(metric_init="median"), conv.learner.calibrate(x))',
             GraphHealthWarning,
             stacklevel=4,
         )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from jlgcn._memory import available_bytes, check_memory
+from jlgcn._validation import check_batch
 from jlgcn.graphs import DenseGraph, Graph, KernelGraph, SparseGraph, gaussian_knn_graph
 from jlgcn.graphs.attached import AttachedGraph, attach_points
 from jlgcn.nn.features import Features
@@ -130,6 +131,11 @@ class GraphLearner(MahalanobisMetric):
                 other nodes, and the new ones are attached to it.
             valid: False marks padding, which gets no edges.
         """
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(
+                f"graph must be a Graph, but it is a {type(graph).__name__}; call learner.edges(x, "
+                "edge_index) for layers of PyTorch Geometric, or pass as_graph(edge_index, len(x))"
+            )
         z = self.project(x)
         if graph is not None and graph.num_new > 0:
             given = graph if isinstance(graph, AttachedGraph) else None
@@ -174,7 +180,8 @@ class GraphLearner(MahalanobisMetric):
         """Return learned edges and weights, as layers of PyTorch Geometric take them.
 
         Edges join each node with its `num_neighbors` nearest, with its neighbours in `edge_index`
-        and with itself, in both directions. Weights are differentiable in `x` and in the metric.
+        and with itself, in both directions. Weights are differentiable in `x` and in the metric:
+        only layers that use `edge_weight`, as GCNConv does, train it. SAGEConv and GATConv do not.
 
         Args:
             x: features.
@@ -193,6 +200,10 @@ class GraphLearner(MahalanobisMetric):
             >>> edge_index.shape[1] == edge_weight.shape[0]
             True
         """
+        if edge_index is not None:
+            _check_edges(edge_index)
+        if batch is not None:
+            check_batch(batch, x.shape[0])
         z = self.project(x)
         if keep:
             learned = self._kept_edges(x, z, edge_index, batch)
@@ -277,6 +288,17 @@ class GraphLearner(MahalanobisMetric):
             f"metric_init={self.metric_init!r}, backend={self.backend!r}, "
             f"num_neighbors={self.num_neighbors}"
         )
+
+
+def _check_edges(edge_index: object) -> None:
+    """Raise unless it has two rows; from_candidates checks the rest."""
+    if not isinstance(edge_index, Tensor):
+        name = type(edge_index).__name__
+        raise TypeError(f"edge_index must be a Tensor, but it is a {name}; pass data.edge_index")
+    shape = tuple(edge_index.shape)
+    if len(shape) != 2 or shape[0] != 2:
+        remedy = "pass edge_index.t()" if shape[1:] == (2,) else "pass batch=batch by its name"
+        raise ValueError(f"edge_index must have the shape (2, edges), but it is {shape}; {remedy}")
 
 
 def dense_bytes(shape: Sequence[int], itemsize: int) -> int:

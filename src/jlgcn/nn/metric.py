@@ -252,6 +252,11 @@ class MahalanobisMetric(nn.Module):
             tensor([4., 0.], dtype=torch.float64)
         """
         for name, row in (("first", first), ("second", second)):
+            if not isinstance(row, Tensor):
+                raise TypeError(
+                    f"{name} must be the {self.in_channels} features of one node, but it is a "
+                    f"{type(row).__name__}; pass features x[i] and x[j], not indices"
+                )
             if row.shape != (self.in_channels,):
                 raise ValueError(
                     f"{name} must be the {self.in_channels} features of one node, but its shape is "

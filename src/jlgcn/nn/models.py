@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jlgcn._schema import Check, maybe, real, whole, word
+from jlgcn._validation import check_one_graph
 from jlgcn.graphs import Graph, as_graph
 from jlgcn.nn.calibration import calibrate_learners
 from jlgcn.nn.conv import JLGCNConv
@@ -234,6 +235,7 @@ class JLGCN(SavedModule):
             generator: source of the probes.
         """
         x = self._as_input(x)
+        check_one_graph(graph)
         given = as_graph(graph, x.shape[-2], dtype=x.dtype, device=x.device)
         carry = None if probes is None else self._carry(x, probes, generator)
         if not self._keeps_neighbors(x, given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +128,15 @@ def as_inputs(
         for nodes in parts.values():
             train[nodes] = False
     parts["train"] = as_nodes(train, "train", num_nodes, like.device)
+    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+        num_shared = int(torch.isin(parts[one], parts[other]).sum())
+        if num_shared > 0:
+            warnings.warn(
+                f"{num_shared} nodes are in both {one} and {other}, so that the accuracy on "
+                f"{other} is too high; remove them from {one}",
+                UserWarning,
+                stacklevel=3,
+            )
     for name in ("train", "val"):
         check_labels(labels, parts[name], num_nodes, name=name)
     given = as_graph(graph, num_nodes, dtype=like.dtype, device=like.device)
@@ -175,10 +185,19 @@ def as_nodes(
     if found.dtype == torch.bool and found.shape == (num_nodes,):
         return found.nonzero().flatten()
     is_index = found.dtype != torch.bool and not found.dtype.is_floating_point
-    if found.dim() != 1 or not (is_index or found.numel() == 0):
+    remedy = ""
+    if found.dim() != 1:
+        remedy = "of several masks pass one column"
+    elif found.dtype == torch.bool:
+        remedy = f"give it an entry for each {unit}"
+    elif len(found) == num_nodes > 2 and bool(((found == 0) | (found == 1)).all()):
+        remedy = "of a mask of zeros and ones call .bool()"
+    elif found.numel() and not is_index:
+        remedy = "pass integers or a mask"
+    if remedy:
         raise ValueError(
             f"{name} must be a vector of {unit} indices, or a mask of {num_nodes} {unit}s, but it "
-            f"is {found.dtype} of shape {tuple(found.shape)}; of several masks pass one column"
+            f"is {found.dtype} of shape {tuple(found.shape)}; {remedy}"
         )
     found = found.long()
     check_nodes(found, num_nodes, name=name)

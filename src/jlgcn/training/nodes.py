@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from jlgcn._validation import check_labels, warn_of_absent_classes
+from jlgcn._validation import check_labels, check_one_graph, warn_of_absent_classes
 from jlgcn.distributed.collectives import (
     is_distributed,
     process_group,
@@ -93,6 +93,8 @@ def fit_nodes(
         config = DecoupledConfig() if isinstance(model, DecoupledJLGCN) else TrainConfig()
     options = RunOptions() if options is None else options
     model = as_module(model, device)
+    if isinstance(model, JLGCN | DecoupledJLGCN):
+        check_one_graph(x if graph is None else graph)
     inputs = as_inputs(x, y, graph, train=train, val=val, test=test, like=next(model.parameters()))
     if trace_test:
         check_labels(inputs.y, inputs.test, inputs.num_nodes, name="test")
