@@ -154,6 +154,7 @@ def main() -> None:
                     label="kind",
                     out=str(model),  # noqa: B023
                     options=options,  # noqa: B023
+                    overwrite=True,
                     **by,
                 )
             )

@@ -18,13 +18,21 @@ from jlgcn.engine.tasks import run_task
 from tests.engine.tables import OPTIONS, Items, draw, read, write
 
 
-def fit(folder: Path, *, out: str = "model", options: ClosedFormOptions = OPTIONS) -> ShardedModel:
+def fit(
+    folder: Path,
+    *,
+    out: str = "model",
+    options: ClosedFormOptions = OPTIONS,
+    edges: bool = True,
+    overwrite: bool = False,
+) -> ShardedModel:
     return ShardedModel.fit(
         str(folder / "items"),
         label="kind",
         id_column="id",
-        edges=str(folder / "edges.parquet"),
+        edges=str(folder / "edges.parquet") if edges else None,
         out=str(folder / out),
+        overwrite=overwrite,
         num_workers=1,
         options=options,
         shard_rows=250,  # across files and row groups
@@ -170,12 +178,71 @@ def test_errors_say_what_to_do(change: dict[str, object], message: str, tmp_path
         ShardedModel.fit(out=str(tmp_path / "m"), num_workers=1, **arguments)  # type: ignore[arg-type]
 
 
-def test_ids_of_several_rows_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("edges", [True, False])
+def test_ids_of_several_rows_are_refused(edges: bool, tmp_path: Path) -> None:
     items = draw(100)
-    items.ids[3] = items.ids[80]
+    items.ids[3:8] = items.ids[80]
+    items.ids[9], items.ids[12] = items.ids[90], items.ids[95]
     write(items, tmp_path)
-    with pytest.raises(ValueError, match="ids must be unique, but several rows are 'item 560'"):
-        fit(tmp_path)
+    found = "3 are those of several rows: 'item 560', 'item 630', 'item 665'; drop"
+    with pytest.raises(ValueError, match=found):
+        fit(tmp_path, edges=edges)
+
+
+def test_a_finished_fit_is_not_repeated_and_a_model_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = draw(100)
+    write(items, tmp_path)
+    model = fit(tmp_path)
+    ran: list[str] = []
+    monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *arguments: ran.append(arguments[3]))
+    assert fit(tmp_path).document == model.document
+    assert not ran
+    assert "model is there already, of the same inputs" in caplog.text
+    monkeypatch.undo()
+    with pytest.raises(FileExistsError, match="holds a model of other data or options; pass ano"):
+        fit(tmp_path, edges=False)
+    assert ShardedModel.load(model.uri).document == model.document
+    replaced = fit(tmp_path, edges=False, overwrite=True)
+    assert ShardedModel.load(model.uri).document == replaced.document != model.document
+    (tmp_path / "wines").mkdir()
+    (tmp_path / "wines" / "model.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="holds a model that was fitted in memory"):
+        fit(tmp_path, out="wines", overwrite=True)
+
+
+def test_edges_of_no_row_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    items = draw(100)
+    write(items, tmp_path)
+    count = items.edges.shape[1]
+    ends = [
+        [*items.ids[side], *(2 * count * [name])]
+        for side, name in zip(items.edges, "ab", strict=True)
+    ]
+    pq.write_table(pa.table(ends, names=["from", "to"]), tmp_path / "edges.parquet")
+    fit(tmp_path)
+    said = f"{count:,} of {3 * count:,} edges join two rows; {2 * count:,} name an id that no row"
+    (record,) = (each for each in caplog.records if each.getMessage().startswith(said))
+    assert record.levelname == "WARNING"
+    pq.write_table(pa.table([["a"], ["b"]], names=["from", "to"]), tmp_path / "edges.parquet")
+    with pytest.raises(ValueError, match="names two rows of the table; use the ids of --id"):
+        fit(tmp_path, out="other")
+
+
+def test_labels_with_fractions_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "items").mkdir()
+    path = tmp_path / "items" / "a.parquet"
+    gaps: list[None] = 97 * [None]
+    table = {"kind": [0.5, 1.0, 2.0, *gaps], "id": range(100), "f": np.arange(100.0)}
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(ValueError, match="'kind' has 3 different numbers in 3 labels; is it a qua"):
+        fit(tmp_path, edges=False)
+    pq.write_table(pa.table(table | {"kind": ["0.5", "1.0", "2.0", *gaps]}), path)  # text may be
+    assert fit(tmp_path, edges=False).document["classes"] == ["0.5", "1.0", "2.0"]
+    assert "3 labels in 'kind' are of 3 classes: is this the column of classes?" in caplog.text
 
 
 def test_a_document_that_was_changed_is_refused(folder: Path, tmp_path: Path) -> None:

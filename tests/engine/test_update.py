@@ -118,7 +118,7 @@ def test_an_update_is_made_once_and_goes_on(
     ("change", "message"),
     [
         ({}, "an update needs new rows, edges or labels; pass some"),
-        ({"items": "old"}, "ids must be unique, but several rows are"),
+        ({"items": "old"}, "ids must be unique, but 300 are those of several rows: .*, …; drop"),
         ({"labels": "strange"}, "no label in .* is of a row of the model; use its ids"),
         ({"labels": "edges"}, "must have a column 'id', but it has"),
     ],

@@ -21,6 +21,7 @@ from jlgcn.cli.options import (
     ItemEdgesOption,
     Items,
     LabelOption,
+    OverwriteOption,
     ScalerOption,
     SolverOption,
     Table,
@@ -93,6 +94,7 @@ def fit(
     engine: EngineOption = None,
     workers: WorkersOption = None,
     address: AddressOption = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Fit a semi-supervised classifier to a table with some labels, and learn its graph.
 
@@ -125,6 +127,8 @@ def fit(
     of this machine or by a Ray cluster (--engine ray); folders may be on S3, and
     edges name ids. The model has predictions of all rows, as Parquet, and "jlgcn
     predict" reads it. A command that was interrupted goes on when it is run again.
+    A model that is there, of the same files and options, is not fitted twice; one
+    of others is replaced with --overwrite alone.
     """
     if out is None:
         out = _model_of(table)
@@ -132,13 +136,18 @@ def fit(
         with plain_errors():
             if solver != "closed_form" or device != "cpu":
                 raise ValueError('an engine runs solver="closed_form" on CPUs; leave out --engine')
-            _fit_shards(table, label, out, id_column, edges, drop, scaler, engine, workers, address)
+            _fit_shards(
+                *(table, label, out, id_column, edges, drop, scaler),
+                *(engine, workers, address, overwrite),
+            )
         return
     from jlgcn.estimator import JLGCNClassifier
     from jlgcn.estimator.document import TableNames
     from jlgcn.estimator.encoding import feature_names
 
     with plain_errors():
+        if (Path(out) / "shards.json").exists():
+            raise FileExistsError(f"{out} holds a model by an engine; pass another --out")
         found, labels, id_column = read_labelled(Path(table), id_column, label, drop)
         graph = None if edges is None else read_graph(Path(edges), found.ids)
         model = JLGCNClassifier(
@@ -194,6 +203,7 @@ def _fit_shards(
     engine: str,
     workers: int | None,
     address: str | None,
+    overwrite: bool,
 ) -> None:
     """Fit by an engine, and say what was learned."""
     from jlgcn.engine import ShardedModel
@@ -209,6 +219,7 @@ def _fit_shards(
         engine=engine,  # type: ignore[arg-type]
         num_workers=workers,
         address=address,
+        overwrite=overwrite,
     )
     found = model.document
     typer.echo(

@@ -45,6 +45,14 @@ AddressOption = Annotated[
         help='Engine ray: address of the cluster, or "auto". Default: start Ray on this machine.',
     ),
 ]
+OverwriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Engine: replace a model of other data or options in --out, which is refused without. "
+        "A fit in memory always replaces one of its kind.",
+    ),
+]
 IdOption = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jlgcn._files import sha256_of
+from jlgcn._saved import DOCUMENT as DOCUMENT_IN_MEMORY
 from jlgcn.closed_form.fit import Fitted, fit_layers, labelled_problem
 from jlgcn.closed_form.layer import Problem
 from jlgcn.closed_form.options import ClosedFormOptions, check_options
 from jlgcn.closed_form.scaling import KINDS, ColumnStatistics, FeatureScaler, Kind, guess_kind
-from jlgcn.closed_form.shard_bytes import EDGES_BYTES
+from jlgcn.closed_form.shard_bytes import EDGES_BYTES, PROCESS_BYTES
 from jlgcn.closed_form.shard_runner import Done
 from jlgcn.closed_form.sharded import (
     DiffusedShards,
@@ -25,12 +28,13 @@ from jlgcn.closed_form.sharded import (
     classifier_tensors,
 )
 from jlgcn.closed_form.sharded_prepare import prepare_nodes
-from jlgcn.engine.document import names_of_parts, write_document
-from jlgcn.engine.joins import join_edges
+from jlgcn.engine.document import DOCUMENT, names_of_parts, read_document, write_document
+from jlgcn.engine.joins import join_edges, join_labels
 from jlgcn.engine.predict import write_predictions
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import (
     ItemTable,
+    check_classes,
     from_bytes,
     open_table,
     read_shard,
@@ -42,6 +46,12 @@ logger = logging.getLogger(__name__)
 
 # Rows by which "auto" tells kinds of features apart.
 _NUM_SAMPLED = 2000
+
+# Classes for each label above which labels look like names or measurements.
+_MAX_CLASS_SHARE = 0.5
+
+# Bytes of an id while all are compared.
+_ID_BYTES = 256
 
 
 def fit_shards(
@@ -56,6 +66,7 @@ def fit_shards(
     scaler: Kind = "auto",
     options: ClosedFormOptions | None = None,
     shard_rows: int | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Fit by an executor, and return the document; see :meth:`ShardedModel.fit`."""
     options = ClosedFormOptions() if options is None else options
@@ -69,19 +80,31 @@ def fit_shards(
     table = open_table(
         items, id_column=id_column, label_column=label, drop=drop, shard_rows=shard_rows
     )
+    stamp = stamp_of(items, edges, None)
+    asked = [stamp, label, id_column, sorted(drop), scaler, asdict(options), shard_rows]
+    inputs = [stamp, f"fit-{sha256_of(json.dumps(asked).encode())}"]
+    if (present := _model_in(out, inputs[1], overwrite=overwrite)) is not None:
+        return present
     engine = Engine(Store(f"{out}/parts"), executor)
     bounds = table.bounds
     sampled = max(1, _NUM_SAMPLED // len(table.pieces))
     tasks = [task | {"num_sampled": sampled} for task in table.arguments()]
     read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
     raw = [done.name for done in read]
-    names, labeled, y = as_classes(labels_in(read, bounds), label)
+    labels = labels_in(read, bounds)
+    check_classes(items, label, labels.values())
+    names, labeled, y = as_classes(labels, label)
     fitted_scaler = _scaler(read, scaler)
     settings = {name: getattr(fitted_scaler, name) for name in ("kind", "is_count", "power")}
     joined = []
+    rows: dict[str, Any] = {"rows": raw, "bounds": bounds}
     if edges is not None:
-        task = {"uri": edges, "stamp": stamp_of(edges), "rows": raw, "bounds": bounds}
-        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=EDGES_BYTES)]
+        joined = joined_edges(engine, edges, rows)
+    elif id_column is not None:  # only check that no id is there twice
+        task = rows | {"uri": None, "stamp": stamp_of(None)}
+        task |= {"id_column": id_column, "label_column": label}
+        num_bytes = min(EDGES_BYTES, PROCESS_BYTES + _ID_BYTES * bounds[-1])
+        engine.run(join_labels, [task], num_bytes=num_bytes)
     nodes = prepare_nodes(
         engine,
         raw,
@@ -101,9 +124,48 @@ def fit_shards(
         "id_column": id_column,
         "label_column": label,
         "labels": engine.keep({"rows": labeled, "y": y}),
-        "inputs": [stamp_of(items, edges, None)],
+        "inputs": inputs,
     }
     return write_model(out, fields, problem, fit_layers(problem, options), fitted_scaler, raw)
+
+
+def _model_in(out: str, asked: str, *, overwrite: bool) -> dict[str, Any] | None:
+    """Return the model in a folder if it is the one asked for; raise if it is another."""
+    store = Store(out)
+    if store.has(DOCUMENT_IN_MEMORY, ""):
+        raise FileExistsError(f"{out} holds a model that was fitted in memory; pass another --out")
+    if overwrite or not store.has(DOCUMENT, ""):
+        return None
+    document = read_document(out)
+    if asked not in document["inputs"]:
+        raise FileExistsError(
+            f"{out} holds a model of other data or options; pass another --out, or --overwrite "
+            "(overwrite=True)"
+        )
+    num_updates = len(document["inputs"]) - document["inputs"].index(asked) - 1
+    since = f", and has been updated since (updates: {num_updates})" if num_updates else ""
+    logger.warning("%s is there already, of the same inputs%s", out, since)
+    clean(out, document)
+    return document
+
+
+def joined_edges(engine: Engine, edges: str, rows: Mapping[str, Any]) -> list[str]:
+    """Join edges to numbers of rows, say how many do, and return the names of files.
+
+    Args:
+        engine: runs the join.
+        edges: Parquet files of edges.
+        rows: files of ids, and bounds of shards.
+    """
+    task = {**rows, "uri": edges, "stamp": stamp_of(edges)}
+    (done,) = engine.run(join_edges, [task], num_bytes=EDGES_BYTES)
+    if "num_edges" in done.summary:  # not in files of earlier versions
+        count, joined = (int(done.summary[name]) for name in ("num_edges", "num_joined"))
+        text = f"{joined:,} of {count:,} edges join two rows"
+        for unknown in from_bytes(done.summary["unknown"]):
+            text += f"; {count - joined:,} name an id that no row has (such as {unknown!r})"
+        logger.log(logging.WARNING if 2 * joined < count else logging.INFO, "%s", text)
+    return [done.name]
 
 
 def shard_bytes(table: ItemTable) -> int:
@@ -133,6 +195,11 @@ def as_classes(labels: dict[int, str], column: str) -> tuple[list[str], Tensor, 
     names, y = np.unique([labels[row] for row in rows], return_inverse=True)
     if len(names) == 1:
         raise ValueError(f"all labels are of one class, {names[0]!r}; label rows of every class")
+    if len(names) > _MAX_CLASS_SHARE * len(rows):
+        logger.warning(
+            "%s labels in %r are of %s classes: is this the column of classes?",
+            *(f"{len(rows):,}", column, f"{len(names):,}"),
+        )
     return names.tolist(), torch.tensor(rows), torch.from_numpy(y)
 
 

@@ -22,7 +22,8 @@ def join_edges(files: Files, uri: str, stamp: str, rows: list[str], bounds: list
 
     The first two columns of the edges are ids, a column ``weight`` is optional. Weights of
     duplicates are added, without weights they count once; then an edge has the larger weight of its
-    two directions.
+    two directions. The summary has the number of edges, of those that join two rows, and an id that
+    no row has.
     """
     with _ids(files, rows, bounds) as base:
         names = _register(base, "edges", uri)
@@ -31,22 +32,39 @@ def join_edges(files: Files, uri: str, stamp: str, rows: list[str], bounds: list
         has_weight = "weight" in names[2:]
         first, second = (_quoted(name) for name in names[:2])
         base.execute(
-            f"CREATE TABLE found AS SELECT i, j, {'sum(w)' if has_weight else '1'} AS w FROM "  # noqa: S608
+            f"CREATE TABLE found AS SELECT i, j, {'sum(w)' if has_weight else '1'} AS w, "  # noqa: S608
+            "count(*) AS num FROM "
             f"(SELECT a.row AS i, b.row AS j, {'e.weight' if has_weight else '1'} AS w "
             f"FROM edges e JOIN ids a ON a.id = CAST(e.{first} AS VARCHAR) "
             f"JOIN ids b ON b.id = CAST(e.{second} AS VARCHAR)) GROUP BY i, j"
         )
-        (num_found,) = base.execute("SELECT count(*) FROM found").fetchone()
-        if num_found == 0:
-            raise ValueError(f"no edge in {uri} names two rows of the table; use the ids of --id")
+        (num_joined,) = base.execute("SELECT coalesce(sum(num), 0) FROM found").fetchone()
+        (num_edges,) = base.execute("SELECT count(*) FROM edges").fetchone()
+        unknown = []
+        if num_joined < num_edges:
+            ends = " UNION ALL ".join(
+                f"SELECT CAST({end} AS VARCHAR) AS id FROM edges"  # noqa: S608
+                for end in (first, second)
+            )
+            unknown = base.execute(
+                f"SELECT id FROM ({ends}) e WHERE NOT EXISTS "  # noqa: S608
+                "(SELECT 1 FROM ids a WHERE a.id = e.id) LIMIT 1"
+            ).fetchone()
+        if num_joined == 0:
+            raise ValueError(
+                f"no edge in {uri} names two rows of the table; use the ids of --id, of which "
+                f"{unknown[0]!r} is none"
+            )
         parts = base.execute(
-            "SELECT i, j, max(w) AS w FROM (SELECT * FROM found UNION ALL SELECT j, i, w FROM "
-            "found) GROUP BY i, j ORDER BY i, j"
+            "SELECT i, j, max(w) AS w FROM (SELECT i, j, w FROM found UNION ALL "
+            "SELECT j, i, w FROM found) GROUP BY i, j ORDER BY i, j"
         ).fetchnumpy()
     row, col, weight = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
     if not bool((weight >= 0).all()):
         raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
-    return Output({"row": row, "col": col.int(), "weight": weight.float()})
+    summary = {"num_edges": torch.tensor(num_edges), "num_joined": torch.tensor(int(num_joined))}
+    tensors = {"row": row, "col": col.int(), "weight": weight.float()}
+    return Output(tensors, summary | {"unknown": to_bytes([str(each) for each in unknown])})
 
 
 def join_labels(
@@ -99,10 +117,16 @@ def _ids(files: Files, rows: Sequence[str], bounds: Sequence[int]) -> Iterator[A
             base.execute("SET threads = 1")
             base.register("all_ids", arrow.RecordBatchReader.from_batches(schema, batches()))
             base.execute("CREATE TABLE ids AS SELECT * FROM all_ids")
-            twice = base.execute("SELECT id FROM ids GROUP BY id HAVING count(*) > 1 LIMIT 1")
-            if (double := twice.fetchone()) is not None:
+            double = base.execute(
+                "SELECT id, count(*) OVER () FROM ids GROUP BY id HAVING count(*) > 1 "
+                "ORDER BY min(row) LIMIT 3"
+            ).fetchall()
+            if double:
+                names = ", ".join(repr(name) for name, _ in double)
+                more = ", …" if double[0][1] > len(double) else ""
                 raise ValueError(
-                    f"ids must be unique, but several rows are {double[0]!r}; drop some"
+                    f"ids must be unique, but {double[0][1]:,} are those of several rows: {names}"
+                    f"{more}; drop rows, or name another column"
                 )
             yield base
         finally:

@@ -61,6 +61,7 @@ class ShardedModel:
         scaler: Kind = "auto",
         options: ClosedFormOptions | None = None,
         shard_rows: int | None = None,
+        overwrite: bool = False,
         engine: EngineName = "local",
         num_workers: int | None = None,
         address: str | None = None,
@@ -69,7 +70,9 @@ class ShardedModel:
 
         The steps of :func:`jlgcn.closed_form.fit_closed_form`, shard by shard; the driver holds the
         labelled rows and sums over shards. Every intermediate file is named by the hash of its
-        inputs: a fit that was interrupted goes on where it stopped when it is run again.
+        inputs: a fit that was interrupted goes on where it stopped when it is run again. A model
+        that is there already, of the same files and arguments, is returned as it is; one of others
+        is refused.
 
         Args:
             items: folder of Parquet files, or one file, on disk or in an object store (``s3://…``).
@@ -89,6 +92,8 @@ class ShardedModel:
                 scaling; "auto" looks at 2,000 rows.
             options: hyperparameters; None for the defaults. Controls are not available.
             shard_rows: most rows of a shard; None for 131,072, or fewer if they are wide.
+            overwrite (bool, default False): fit even if a model of an engine is in `out`, and
+                replace it.
 
         Cost: as in memory, plus the files, N·(8·n_candidates + 24·n_neighbors + 8·n_components)
         bytes and, where hyperparameters are selected, several times the last two. A task of the
@@ -106,6 +111,7 @@ class ShardedModel:
                 scaler=scaler,
                 options=options,
                 shard_rows=shard_rows,
+                overwrite=overwrite,
             )
         return cls(out, document)
 

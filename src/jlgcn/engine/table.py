@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -126,6 +126,22 @@ def open_table(
     limit = shard_rows or rows_of_shard(width)
     pieces = tuple(_shards(parts, limit))
     return ItemTable(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri))
+
+
+def check_classes(uri: str, column: str, labels: Collection[str]) -> None:
+    """Raise if labels are numbers with fractions, of a column of floating-point numbers."""
+    arrow = require("pyarrow", "scale", f"reading {uri}")
+    parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
+    files, found = parquet_files(uri)
+    with files.open_input_file(found[0].path) as file:
+        schema = parquet.read_schema(file)
+    if column not in schema.names or not arrow.types.is_floating(schema.field(column).type):
+        return
+    if any(not float(label).is_integer() for label in labels):
+        raise ValueError(
+            f"column {column!r} has {len(set(labels)):,} different numbers in {len(labels):,} "
+            "labels; is it a quantity? Classes must be text, integers or booleans"
+        )
 
 
 def rows_of_shard(num_features: int) -> int:

@@ -12,10 +12,10 @@ from jlgcn.closed_form.scaling import FeatureScaler
 from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.sharded import OldShards
 from jlgcn.closed_form.sharded_prepare import prepare_nodes
-from jlgcn.engine.fit import as_classes, clean, labels_in, shard_bytes, write_model
-from jlgcn.engine.joins import join_edges, join_labels
+from jlgcn.engine.fit import as_classes, clean, joined_edges, labels_in, shard_bytes, write_model
+from jlgcn.engine.joins import join_labels
 from jlgcn.engine.store import Store
-from jlgcn.engine.table import from_bytes, open_table, read_shard, stamp_of
+from jlgcn.engine.table import check_classes, from_bytes, open_table, read_shard, stamp_of
 from jlgcn.engine.tasks import Engine, Executor
 
 logger = logging.getLogger(__name__)
@@ -62,18 +62,22 @@ def update_shards(
                 f"{items} have {width}; pass the same columns"
             )
         new = [bounds[-1] + bound for bound in table.bounds]
-        texts |= labels_in(read, new)
+        labels_of_new = labels_in(read, new)
+        check_classes(items, label, labels_of_new.values())
+        texts |= labels_of_new
         raw, bounds = [done.name for done in read], bounds + new[1:]
     ids = [f"{uri}/predictions/{name}.parquet" for name in document["predictions"]] + raw
     join: dict[str, Any] = {"rows": ids, "bounds": bounds}
     joined = []
     if edges is not None:
-        task = join | {"uri": edges, "stamp": stamp_of(edges)}
-        joined = [done.name for done in engine.run(join_edges, [task], num_bytes=EDGES_BYTES)]
+        joined = joined_edges(engine, edges, join)
     task = join | {"uri": labels, "stamp": stamp_of(labels)}
     task |= {"id_column": id_column, "label_column": label}
     (done,) = engine.run(join_labels, [task], num_bytes=EDGES_BYTES)
-    texts |= zip(done.summary["rows"].tolist(), from_bytes(done.summary["labels"]), strict=True)
+    given = from_bytes(done.summary["labels"])
+    if labels is not None:
+        check_classes(labels, label, given)
+    texts |= zip(done.summary["rows"].tolist(), given, strict=True)
     names, labeled, y = as_classes(texts, label)
     options = ClosedFormOptions(**document["options"])
     nodes = prepare_nodes(
