@@ -71,6 +71,12 @@ def test_the_readmes_epoch_of_pubmed_is_the_recorded_one() -> None:
     seconds, peak = pubmed["seconds"] / epochs, pubmed["peak_bytes"] / 2**30
     assert f"{seconds:.1f} s an epoch on two threads, peak {peak:.2f} GiB" in text
     assert pubmed["threads"] == 2
+    own = ("citation/pubmed", "jlgcn")
+    whole = [line for line in lines if (line["recipe"], line["variant"]) == own]
+    epochs = [line["seconds"] / line["configuration"]["train"]["epochs"] for line in whole]
+    highest = max(line["peak_bytes"] for line in whole) / 2**30
+    said = f"work {min(epochs):.1f} to {max(epochs):.1f} s, to {highest:.2f} GiB"
+    assert said in " ".join(text.split())
 
 
 def test_the_readmes_step_on_clouds_is_the_measured_one() -> None:

@@ -155,17 +155,19 @@ def first_table(found: dict[str, Lines]) -> str:
                 f"{mean(lines[other]):.1f} ({other})",
                 _interval(difference(known[name], lines, ours, other)),
             )
-            cells.append(
-                [words, _mean(lines, "logistic regression"), best, _mean(lines, ours), gap]
-            )
-    head = [
-        "you have",
-        "logistic regression",
-        "best other method",
-        "jlgcn",
-        "ahead of the best other",
-    ]
-    return markdown([head, *cells])
+            fixed = difference(known[name], lines, ours, "fixed kNN graph")
+            metric = "" if fixed is None else f"{fixed['mean']:+.1f}"
+            logistic = _mean(lines, "logistic regression")
+            cells.append([words, logistic, best, _mean(lines, ours), gap, metric])
+    head = ["you have", "logistic regression", "best other method", "jlgcn", "ahead of it"]
+    return markdown([[*head, "by the learned metric"], *cells])
+
+
+# Classifiers were scored on their test nodes before the third freeze.
+_SEEN_BEFORE = (
+    *("cora, 10 % attacked", "cora, 25 % attacked", "cora, not attacked"),
+    *("actor, ten splits", "squirrel_filtered, ten splits"),
+)
 
 
 def gains_table(found: dict[str, Lines]) -> str:
@@ -176,7 +178,8 @@ def gains_table(found: dict[str, Lines]) -> str:
         if known[name].group == "tables" or main_method(lines) not in lines:
             continue
         ours, other = main_method(lines), best_other(lines)
-        row = [name, *(_mean(lines, each) for each in (OURS, VALIDATED, *networks))]
+        mark = " †" if name in _SEEN_BEFORE else ""
+        row = [name + mark, *(_mean(lines, each) for each in (OURS, VALIDATED, *networks))]
         row.append("" if other is None else f"{other} {mean(lines[other]):.1f}")
         gap = None if other is None else difference(known[name], lines, ours, other)
         cells.append([*row, _interval(gap), str(len(lines[ours]))])

@@ -23,9 +23,10 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name != module.partition(".")[0]:
             raise
-        wanted = f'"jlgcn[{extra}]"' if extra else module
+        package = module.partition(".")[0]
+        wanted = f'"jlgcn[{extra}]", or in a clone: pip install ".[{extra}]"' if extra else package
         raise ModuleNotFoundError(
-            f"{purpose} needs the package {module!r}, which is not installed; "
+            f"{purpose} needs the package {package!r}, which is not installed; "
             f"run: pip install {wanted}",
             name=module,
         ) from None

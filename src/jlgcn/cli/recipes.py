@@ -205,7 +205,7 @@ def recipe_commands(
             )
             raise typer.Exit(1)
         for path in written:
-            typer.echo(f"{path}: {len(path.read_text().splitlines())} seeds")
+            typer.echo(f"{path}: {len(path.read_text().splitlines())} runs, of all variants")
 
     return group
 

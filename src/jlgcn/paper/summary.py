@@ -84,9 +84,12 @@ def _rows(
         if values:
             full = metric if share is None else f"{metric} {share}"
             name = {"recipe": recipe, "variant": variant, "protocol": protocol, "metric": full}
+            # That of two seeds would be 13 standard errors wide on either side.
+            interval = {} if len(values) > 2 else {"low": None, "high": None}
             rows.append(
                 name
                 | mean_and_interval(values)
+                | interval
                 | {"published": published.get(protocol) if metric in METRICS.values() else None}
                 | {"model_bytes": lines[0].get("model_bytes")}
             )

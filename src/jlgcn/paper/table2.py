@@ -13,7 +13,7 @@ GCN_TRAIN = TrainConfig(lr=0.01, lr_decay=1.0, glr_weight=0.0)
 GAT_TRAIN = TrainConfig(lr=0.005, lr_decay=1.0, glr_weight=0.0)
 
 _BASELINES = (
-    "how its GCN and GAT were run: the figures are those of their own papers; here they are "
+    "how its GCN and GAT were run, and where their figures on Pubmed come from; here they are "
     "PyTorch Geometric's, with their papers' settings and as many epochs",
 )
 
