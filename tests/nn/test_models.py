@@ -11,6 +11,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import leaky_relu
 
 from jlgcn import DenseGraph, KernelGraph, as_graph
+from jlgcn.errors import GraphHealthWarning
 from jlgcn.graphs import attach
 from jlgcn.nn import (
     JLGCN,
@@ -355,3 +356,14 @@ def test_graphs_of_a_batch_are_not_joined_and_the_remedy_works() -> None:
         with pytest.raises(ValueError, match="a Batch of 2 graphs"):
             fit_nodes(network, data, torch.zeros(5).long(), val=[1])
     assert JLGCNConv(5, 2, learns=False)(data.x, data)[0].shape == (5, 2)  # edges as given
+
+
+def test_a_complete_learned_graph_is_no_alarm_beside_given_edges_if_it_is_normalized() -> None:
+    x = torch.nn.functional.normalize(torch.rand(40, 5)) / 100  # all weights are nearly 1
+    edges = torch.tensor([[0, 1], [1, 0]])
+    JLGCN(5, 4, 3, 2).eval()(x, edges)
+    cases: list[tuple[Preset, torch.Tensor | None]] = [("authors", None), ("paper", edges)]
+    for options, given in cases:
+        model = JLGCN(5, 4, 3, 2, options=options).eval()
+        with pytest.warns(GraphHealthWarning, match="the learned graph is complete"):
+            model(x, given)

@@ -105,6 +105,7 @@ class JLGCNConv(nn.Module):
                 num_neighbors=num_neighbors,
                 median_distance=self.options.median_distance,
             )
+            self.learner.health.is_normalized = self.options.normalize_learned
         self.concat = concat
         self.lin = nn.Linear(2 * in_channels if concat else in_channels, out_channels, bias=False)
         self.bias = (

@@ -144,7 +144,7 @@ class GraphLearner(MahalanobisMetric):
         learned = self._graph(z, graph, valid)
         is_step = self.neighbors.mode != "checked"
         if valid is None and is_step and not torch.compiler.is_compiling():
-            self.health.look(z, learned)
+            self.health.look(z, learned, graph)
         return learned
 
     def _graph(self, z: Tensor, graph: Graph | None, valid: Tensor | None = None) -> Graph:
