@@ -367,3 +367,12 @@ def test_a_complete_learned_graph_is_no_alarm_beside_given_edges_if_it_is_normal
         model = JLGCN(5, 4, 3, 2, options=options).eval()
         with pytest.warns(GraphHealthWarning, match="the learned graph is complete"):
             model(x, given)
+
+
+def test_the_remedy_of_a_complete_graph_works_on_a_layer() -> None:
+    x = torch.nn.functional.normalize(torch.randn(40, 64))
+    with pytest.warns(GraphHealthWarning, match=r"JLGCNOptions.*conv\.learner\.calibrate\(x\)"):
+        JLGCNConv(64, 8, options=JLGCNOptions(metric_init="random"))(0.1 * x)
+    conv = JLGCNConv(64, 8, options=JLGCNOptions(metric_init="median"))
+    conv.learner.calibrate(0.1 * x)
+    conv(0.1 * x)
