@@ -6,8 +6,10 @@ over its input.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +22,19 @@ from jlgcn._memory import check_memory
 LARGEST_WHOLE = 2**24
 
 _FILL_IN = "impute or drop such rows; in training, a smaller learning rate may help"
+
+
+def caller_level() -> int:
+    """Return the `stacklevel` at which a warning of the calling function names the user's line."""
+    frame: FrameType | None = inspect.currentframe()
+    level = -1  # of this function's own frame
+    while frame is not None:
+        level += 1
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in ("jlgcn", "torch", "torch_geometric"):
+            return level
+        frame = frame.f_back
+    return level
 
 
 def as_input(

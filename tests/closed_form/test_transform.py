@@ -8,6 +8,7 @@ import scipy.sparse
 import torch
 
 from jlgcn.closed_form import LearnGraph
+from jlgcn.errors import OneWayEdgesWarning
 
 pyg = pytest.importorskip("torch_geometric", reason="needs the extra pyg")
 from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402
@@ -91,6 +92,15 @@ def test_without_mask_and_unknown_classes_it_warns_that_all_labels_train() -> No
     with pytest.warns(UserWarning, match="so all 60 labels train the graph") as caught:
         LearnGraph(num_neighbors=3)(data)
     assert caught[0].filename == __file__
+
+
+def test_warnings_of_given_edges_name_the_line_that_called() -> None:
+    data = clusters()
+    data.edge_index = torch.tensor([[0], [59]])
+    for transform in (LearnGraph(num_neighbors=3), Compose([LearnGraph(num_neighbors=3)])):
+        with pytest.warns(OneWayEdgesWarning) as caught:
+            transform(data)
+        assert caught[0].filename == __file__
 
 
 def test_graphs_of_a_batch_are_not_joined() -> None:

@@ -371,8 +371,11 @@ def test_a_complete_learned_graph_is_no_alarm_beside_given_edges_if_it_is_normal
 
 def test_the_remedy_of_a_complete_graph_works_on_a_layer() -> None:
     x = torch.nn.functional.normalize(torch.randn(40, 64))
-    with pytest.warns(GraphHealthWarning, match=r"JLGCNOptions.*conv\.learner\.calibrate\(x\)"):
+    with pytest.warns(
+        GraphHealthWarning, match=r"JLGCNOptions.*conv\.learner\.calibrate"
+    ) as caught:
         JLGCNConv(64, 8, options=JLGCNOptions(metric_init="random"))(0.1 * x)
+    assert caught[0].filename == __file__
     conv = JLGCNConv(64, 8, options=JLGCNOptions(metric_init="median"))
     conv.learner.calibrate(0.1 * x)
     conv(0.1 * x)

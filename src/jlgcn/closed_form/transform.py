@@ -16,6 +16,7 @@ from torch import Tensor
 
 from jlgcn._optional import require
 from jlgcn._validation import (
+    caller_level,
     check_classes,
     check_finite,
     check_labels,
@@ -186,7 +187,7 @@ def _training_nodes(data: Any, y: Tensor) -> Tensor:  # noqa: ANN401
                 f"data has no train_mask, so all {len(y)} labels train the graph, those of test "
                 "nodes included; set train_mask, or y = -1 elsewhere",
                 UserWarning,
-                stacklevel=4,  # of a call under no_grad
+                stacklevel=caller_level(),
             )
         return (y >= 0).nonzero().flatten()
     mask = torch.as_tensor(mask)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jlgcn._validation import check_cross_edges, check_not_negative, check_real
+from jlgcn._validation import caller_level, check_cross_edges, check_not_negative, check_real
 from jlgcn.errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
@@ -61,7 +61,7 @@ def as_graph(
     notes: list[UserWarning] = []
     converted = _convert(graph, num_nodes, notes)
     for note in notes:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(note, stacklevel=caller_level())
     if num_nodes is not None and converted.num_nodes != num_nodes:
         raise NodeCountError(
             f"the graph has {converted.num_nodes} nodes but {num_nodes} are needed; pass the graph "

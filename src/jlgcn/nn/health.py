@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from jlgcn._validation import caller_level
 from jlgcn.errors import GraphHealthWarning
 from jlgcn.graphs import Graph, SparseGraph
 
@@ -86,7 +87,7 @@ class GraphHealth:
             f'{what}; scale the features, or set metric_init="median" and call calibrate(x) (of a '
             'JLGCNConv: options=JLGCNOptions(metric_init="median"), conv.learner.calibrate(x))',
             GraphHealthWarning,
-            stacklevel=4,
+            stacklevel=caller_level(),
         )
 
 
