@@ -345,7 +345,9 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_a_missing_extra_says_what_to_install() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r'needs the package.*pip install "jlgcn\[ann\]"'):
+    with pytest.raises(
+        ModuleNotFoundError, match=r'"jlgcn\[ann\]", or in a clone: pip install "\.\[ann\]"'
+    ):
         require("no_such_package", "ann", "a search")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,11 @@ import torch
 
 from jlgcn import JLGCNClassifier
 from jlgcn.closed_form import ClosedFormOptions
+from jlgcn.closed_form.shards import Output
 from jlgcn.engine import ShardedModel
+from jlgcn.engine.local import LocalExecutor
 from jlgcn.engine.store import Store
-from jlgcn.engine.tasks import run_task
+from jlgcn.engine.tasks import Task, run_task
 from tests.engine.tables import OPTIONS, Items, draw, read, write
 
 
@@ -129,8 +133,12 @@ def test_words_have_the_predictions_of_memory(tmp_path: Path) -> None:
 
 
 def test_a_fit_that_was_interrupted_goes_on(
-    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    items: Items,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "jlgcn.engine")
     write(items, tmp_path)
     ran: list[str] = []
 
@@ -145,9 +153,28 @@ def test_a_fit_that_was_interrupted_goes_on(
     monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *a: run(*a, stop=True))
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path)
+    assert "goes on" not in caplog.text
     monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *a: run(*a, stop=False))
     fit(tmp_path)
     assert len(ran) == len(set(ran)) > 40  # no task ran twice
+    assert re.search(r"goes on: \d\d tasks are done already", caplog.text)
+
+
+def test_many_tasks_have_a_progress_bar_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nothing(files: object, number: int) -> Output:
+        return Output()
+
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", shown)
+    tasks = [Task.of(nothing, {"number": number}) for number in range(3)]
+    LocalExecutor(1).execute((str(tmp_path),), tasks, 1)
+    assert not shown.getvalue()
+    caplog.set_level("INFO", "jlgcn.engine")
+    LocalExecutor(1).execute((str(tmp_path),), tasks, 1)
+    assert "nothing:   0%" in shown.getvalue()
 
 
 def test_few_of_equal_rows_are_in_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +188,8 @@ def test_few_of_equal_rows_are_in_the_index(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "sort"}, "has no column 'sort' .asked for as label.; its columns are id"),
-        ({"items": "nowhere"}, "holds no .parquet file; pass a file, or a folder"),
+        ({"label": "sort"}, "has no column 'sort' .asked for as label.; its columns are 'id'"),
+        ({"items": "nowhere"}, "does not exist; pass a Parquet file, or a folder of some"),
         ({"id_column": "kind", "drop": ["id", "text"]}, "every row needs an id, but column 'kind'"),
         ({"drop": []}, "features must be numbers, but column 'text' .* is of string"),
         ({"options": ClosedFormOptions(control="random metric")}, "is for fits in memory"),

@@ -21,12 +21,14 @@ from jlgcn.cli.options import (
     ItemEdgesOption,
     Items,
     LabelOption,
+    ModelEngineOption,
     OverwriteOption,
     ScalerOption,
     SolverOption,
     Table,
     WorkersOption,
 )
+from jlgcn.cli.scale import stages_shown
 from jlgcn.cli.tables import (
     LayerOption,
     Model,
@@ -133,7 +135,7 @@ def fit(
     if out is None:
         out = _model_of(table)
     if engine is not None:
-        with plain_errors():
+        with plain_errors(), stages_shown():
             if solver != "closed_form" or device != "cpu":
                 raise ValueError('an engine runs solver="closed_form" on CPUs; leave out --engine')
             _fit_shards(
@@ -148,6 +150,10 @@ def fit(
     with plain_errors():
         if (Path(out) / "shards.json").exists():
             raise FileExistsError(f"{out} holds a model by an engine; pass another --out")
+        if "://" in table or Path(table).is_dir():
+            raise ValueError(
+                f"{table} is {'not on disk' if '://' in table else 'a folder'}: add --engine local"
+            )
         found, labels, id_column = read_labelled(Path(table), id_column, label, drop)
         graph = None if edges is None else read_graph(Path(edges), found.ids)
         model = JLGCNClassifier(
@@ -272,7 +278,7 @@ def predict(
             "1. Default: never.",
         ),
     ] = None,
-    engine: EngineOption = None,
+    engine: ModelEngineOption = None,
     workers: WorkersOption = None,
     address: AddressOption = None,
 ) -> None:
@@ -306,13 +312,14 @@ def predict(
                 )
             from jlgcn.engine import ShardedModel
 
-            count = ShardedModel.load(model).predict(
-                table,
-                out,
-                engine=engine or "local",  # type: ignore[arg-type]
-                num_workers=workers,
-                address=address,
-            )
+            with stages_shown():
+                count = ShardedModel.load(model).predict(
+                    table,
+                    out,
+                    engine=engine or "local",  # type: ignore[arg-type]
+                    num_workers=workers,
+                    address=address,
+                )
             typer.echo(f"{count:,} rows written to {out}")
             return
         if engine is not None:

@@ -33,9 +33,22 @@ EngineOption = Annotated[
         "Default: in memory.",
     ),
 ]
+ModelEngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help='What runs it: "local" (a pool of processes) or "ray" (a cluster). Default: local for '
+        "a model by an engine.",
+    ),
+]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Engine: number of processes. Default: one a core."),
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Engine: number of processes. Default: one a core, as far as the free memory allows.",
+    ),
 ]
 AddressOption = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jlgcn.cli.tables import plain_errors
+from jlgcn.cli.tables import plain_errors, refuse_sharded
 
 
 def report(
@@ -60,6 +60,7 @@ def report(
             raise ValueError(
                 f"--out must be a file that ends with .html, but it is {page}; rename it"
             )
+        refuse_sharded(model)
         fitted = JLGCNClassifier.load(model)
         table = fitted.table_
         scores = write_model_page(

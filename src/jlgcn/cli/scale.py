@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jlgcn.cli.options import AddressOption, EngineOption, WorkersOption
-from jlgcn.cli.tables import is_sharded, plain_errors
+from jlgcn.cli.options import AddressOption, ModelEngineOption, WorkersOption
+from jlgcn.cli.tables import is_sharded, plain_errors, printable
 
 if TYPE_CHECKING:
     from jlgcn.engine.plan import Way
+
+
+class _Stages(logging.Handler):
+    """Prints the stages of an engine with the time of day; leaves warnings to the root logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno > logging.INFO:
+            logging.getLogger().handle(record)
+            return
+        text = record.getMessage()
+        if record.name == "jlgcn.engine.tasks":
+            stage, count, _, seconds = record.args  # type: ignore[misc]
+            if not count:
+                return
+            text = f"{stage}: {count:,} {'task' if count == 1 else 'tasks'}, {_duration(seconds)}"  # type: ignore[arg-type]
+        typer.echo(f"{time.strftime('%H:%M:%S')} {printable(text)}", err=True)
+
+
+@contextmanager
+def stages_shown() -> Iterator[None]:
+    """Print each stage of an engine on stderr, with a progress bar in a terminal."""
+    logger, handler = logging.getLogger("jlgcn.engine"), _Stages()
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.level, logger.propagate = before
+        logger.removeHandler(handler)
 
 
 def update(
@@ -33,7 +68,7 @@ def update(
             "--labels", metavar="FILE", help="Parquet files with ids and labels, of any rows."
         ),
     ] = None,
-    engine: EngineOption = None,
+    engine: ModelEngineOption = None,
     workers: WorkersOption = None,
     address: AddressOption = None,
 ) -> None:
@@ -48,8 +83,10 @@ def update(
     """
     from jlgcn.engine import ShardedModel
 
-    with plain_errors():
+    with plain_errors(), stages_shown():
         if not is_sharded(model):
+            if not Path(model).exists():
+                raise FileNotFoundError(f"{model} does not exist; pass the folder of a model")
             raise ValueError(f"{model} was not fitted by an engine; fit it again with the new rows")
         before = ShardedModel.load(model)
         found = before.update(
@@ -126,17 +163,30 @@ def plan(
         size = costs.Size(
             num_rows=rows, num_features=features, num_classes=classes, num_edges=edges
         )
-        ways = costs.ways_to_fit(
-            size,
-            found,
-            memory=available_bytes() if memory is None else int(memory * 2**30),
-            cores=cores or os.cpu_count() or 1,
-            hours=hours,
-        )
+        num_bytes = available_bytes() if memory is None else int(memory * 2**30)
+        cores = cores or os.cpu_count() or 1
+        ways = costs.ways_to_fit(size, found, memory=num_bytes, cores=cores, hours=hours)
         typer.echo(_table(ways))
+        typer.echo(
+            "memory: of one machine, of Ray of one task; files: the most in the folder; moved: "
+            "between machines and the object store, in all"
+        )
+        typer.echo(
+            f"Assumed: {features:,} features, {classes:,} classes, "
+            f"{f'{edges:,}' if edges else 'no'} edges; the default hyperparameters."
+        )
         typer.echo(f"Constants {source}.")
         way = costs.advise(ways)
-    engine = "" if way.name == "memory" else f" --engine {way.name}"
+    engine = ""
+    if way.name != "memory":
+        typer.echo(
+            f"{way.num_workers} {'worker' if way.num_workers == 1 else 'workers'} of "
+            f"{_amount(size.task_bytes())} each; {cores} {'core' if cores == 1 else 'cores'}, "
+            f"{_amount(num_bytes)} a machine"
+        )
+        engine = f" --engine {way.name}"
+    if way.name == "local":
+        engine += f" --workers {way.num_workers}"
     typer.echo(f"Take: jlgcn fit … --label COLUMN --out MODEL{engine}")
 
 
@@ -149,8 +199,8 @@ def _table(ways: list[Way]) -> str:
                 {"memory": "in memory", "local": "--engine local", "ray": "--engine ray"}[way.name],
                 _amount(way.num_bytes),
                 _duration(way.cpu_seconds),
-                _duration(way.seconds),
-                str(way.num_machines),
+                _duration(way.seconds) if way.fits else "",
+                str(way.num_machines) if way.fits else "",
                 _amount(way.disk_bytes),
                 _amount(way.moved_bytes),
                 "" if way.fits else "does not fit",

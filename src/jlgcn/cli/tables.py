@@ -267,18 +267,25 @@ def read_new_rows(table: Path, fitted: JLGCNClassifier) -> tuple[list[str], Any]
 
 def is_sharded(model: str) -> bool:
     """Return whether a model was fitted by an engine: in memory, models are on disk alone."""
-    return "://" in model or (Path(model) / "shards.json").exists()
+    # A path takes a slash out of s3://.
+    return re.match(r"\w\w+:/", model) is not None or (Path(model) / "shards.json").exists()
+
+
+def refuse_sharded(model: Path) -> None:
+    """Raise if a model has predictions alone."""
+    if is_sharded(str(model)):
+        raise ValueError(
+            f"{model} was fitted by an engine, which has no report, edges or explanations; its "
+            f"predictions are in {model}/predictions. For the others, fit a part of the rows in "
+            "memory"
+        )
 
 
 def load_model(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     """Load a fitted model and the names of its table."""
     from jlgcn.estimator import JLGCNClassifier
 
-    if is_sharded(str(model)):
-        raise ValueError(
-            f'{model} was fitted by an engine, and has predictions alone: see "jlgcn predict"; for '
-            "edges, explanations and pages fit a part of the rows in memory"
-        )
+    refuse_sharded(model)
     fitted = JLGCNClassifier.load(model)
     if fitted.table_ is None:
         raise ValueError(f'{model} has no names of rows and columns; fit it with "jlgcn fit"')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from functools import reduce
 from typing import Any
@@ -40,7 +40,7 @@ from jlgcn.engine.table import (
     read_shard,
     stamp_of,
 )
-from jlgcn.engine.tasks import Engine, Executor
+from jlgcn.engine.tasks import Engine, Executor, Task
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ _MAX_CLASS_SHARE = 0.5
 
 # Bytes of an id while all are compared.
 _ID_BYTES = 256
+
+_NONE: Set[str] = frozenset()
 
 
 def fit_shards(
@@ -89,6 +91,8 @@ def fit_shards(
     bounds = table.bounds
     sampled = max(1, _NUM_SAMPLED // len(table.pieces))
     tasks = [task | {"num_sampled": sampled} for task in table.arguments()]
+    if not overwrite:
+        say_resumed(engine.store, tasks)
     read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
     raw = [done.name for done in read]
     labels = labels_in(read, bounds)
@@ -147,6 +151,19 @@ def _model_in(out: str, asked: str, *, overwrite: bool) -> dict[str, Any] | None
     logger.warning("%s is there already, of the same inputs%s", out, since)
     clean(out, document)
     return document
+
+
+def say_resumed(store: Store, tasks: Sequence[Mapping[str, Any]], known: Set[str] = _NONE) -> None:
+    """Say how many tasks are done, if one of those that read shards is.
+
+    Args:
+        store: where their files are.
+        tasks: arguments of the tasks that read shards.
+        known: files of a model, which are not counted.
+    """
+    done = {name for name in store.names() if not name.startswith("kept-")} - known
+    if any(Task.of(read_shard, task).name in done for task in tasks):
+        logger.info("goes on: %s tasks are done already", f"{len(done):,}")
 
 
 def joined_edges(engine: Engine, edges: str, rows: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 
 from jlgcn._memory import available_bytes
-from jlgcn.engine.tasks import Task, run_task
+from jlgcn.engine.tasks import Task, bar_of, run_task
 
 
 class LocalExecutor:
@@ -33,29 +33,32 @@ class LocalExecutor:
         if num_bytes > free:
             raise ValueError(
                 f"{tasks[0].stage.__name__} needs {num_bytes / 2**30:,.1f} GiB a task but "
-                f"{free / 2**30:,.1f} GiB of memory are free; take smaller shards, fewer "
-                "components, or a larger machine"
+                f"{free / 2**30:,.1f} GiB of memory are free; take a larger machine, or in Python "
+                "smaller shards (shard_rows=) or fewer components (n_components=)"
             )
         if self.num_workers == 1:
-            for task in tasks:
-                run_task(uris, task.stage, task.arguments, task.name)
+            with bar_of(tasks) as bar:
+                for task in tasks:
+                    run_task(uris, task.stage, task.arguments, task.name)
+                    bar.update()
             return
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # threads do not survive a fork
             self._pool = ProcessPoolExecutor(self.num_workers, mp_context=context)
         limit = max(1, min(self.num_workers, free // num_bytes))
         running: set[Future[None]] = set()
+        waiting = list(reversed(tasks))
         try:
-            for task in tasks:
-                if len(running) >= limit:
+            with bar_of(tasks) as bar:
+                while waiting or running:
+                    while waiting and len(running) < limit:
+                        task = waiting.pop()
+                        arguments = (uris, task.stage, task.arguments, task.name)
+                        running.add(self._pool.submit(run_task, *arguments))
                     finished, running = wait(running, return_when=FIRST_COMPLETED)
                     for each in finished:
                         each.result()
-                running.add(
-                    self._pool.submit(run_task, uris, task.stage, task.arguments, task.name)
-                )
-            for each in running:
-                each.result()
+                        bar.update()
         except BrokenProcessPool:
             raise OSError(
                 f"a process that ran {tasks[0].stage.__name__} was killed, perhaps for want of "

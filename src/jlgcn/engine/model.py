@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jlgcn._optional import require
 from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.engine.document import read_document
 from jlgcn.engine.executors import EngineName, open_executor
 from jlgcn.engine.fit import fit_shards
 from jlgcn.engine.predict import BATCH_ROWS, attach_rows
-from jlgcn.engine.store import Store
+from jlgcn.engine.store import Store, filesystem
 from jlgcn.engine.table import open_table
-from jlgcn.engine.tasks import Engine
+from jlgcn.engine.tasks import Engine, Task
 from jlgcn.engine.update import update_shards
 
 
@@ -186,8 +187,9 @@ class ShardedModel:
 
         Args:
             items: Parquet files with the columns of fit, on disk or in an object store.
-            out: folder for Parquet files with id, class and probability of every row. Those that
-                are there already, of the same input and model, are not made again.
+            out: folder for Parquet files with id, class and probability of every row, in the order
+                of the rows. Those that are there already, of the same input and model, are not made
+                again; a folder with others is refused.
             shard_rows: rows of an output file; None for 131,072, or fewer if they are wide.
             engine: as of :meth:`fit`, like the arguments after it.
             num_workers: see there.
@@ -208,6 +210,24 @@ class ShardedModel:
         width = 4 * len(found["columns"])
         num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
         with open_executor(engine, num_workers, address) as executor:
+            _check_out(out, {f"{Task.of(attach_rows, task).name}.parquet" for task in tasks})
             runner = Engine(Store(out, f"{self.uri}/parts"), executor)
             runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
         return table.bounds[-1]
+
+
+def _check_out(out: str, expected: set[str]) -> None:
+    """Raise if a folder of predictions has Parquet files of others, or is a file."""
+    fs = require("pyarrow.fs", "scale", f"writing {out}")
+    files, path = filesystem(out)
+    if files.get_file_info(path).is_file:
+        raise ValueError(
+            f"{out} is a file, but a model by an engine predicts into a folder; pass one"
+        )
+    found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    names = {each.base_name for each in found if each.base_name.endswith(".parquet")}
+    if others := sorted(names - expected):
+        raise ValueError(
+            f"{out} holds {others[0]}, which this model did not predict of these rows; pass an "
+            "empty folder"
+        )

@@ -239,13 +239,14 @@ class Way(NamedTuple):
 
     Attributes:
         name: "memory", "local" or "ray".
-        num_bytes: memory of the process, or of one task.
+        num_bytes: memory of the processes of a machine; of Ray, of one task.
         cpu_seconds: CPU seconds.
         seconds: time, with all cores busy.
         num_machines: machines.
         disk_bytes: files of the fit on a disk, or in the object store.
         moved_bytes: between machines and the object store.
         fits: whether the memory is there.
+        num_workers: processes of a machine.
     """
 
     name: str
@@ -256,6 +257,7 @@ class Way(NamedTuple):
     disk_bytes: int
     moved_bytes: int
     fits: bool
+    num_workers: int
 
 
 def ways_to_fit(
@@ -282,9 +284,9 @@ def ways_to_fit(
     fits = largest <= memory
     alone, many = by_engine / workers, by_engine / workers / machines
     return [
-        Way("memory", needed, in_memory, in_memory, 1, 0, 0, needed <= memory),
-        Way("local", workers * largest, by_engine, alone, 1, written, 0, fits),
-        Way("ray", largest, by_engine, many, machines, written, moved, fits),
+        Way("memory", needed, in_memory, in_memory, 1, 0, 0, needed <= memory, 1),
+        Way("local", workers * largest, by_engine, alone, 1, written, 0, fits, workers),
+        Way("ray", largest, by_engine, many, machines, written, moved, fits, workers),
     ]
 
 
@@ -298,8 +300,8 @@ def advise(ways: Sequence[Way]) -> Way:
     if not fitting:
         least = min(way.num_bytes for way in ways)
         raise ValueError(
-            f"no way to fit has enough memory: the smallest takes {least / 2**30:,.1f} GiB; take "
-            "machines with more, fewer components, or a sample of the rows"
+            f"no way to fit has enough memory: the smallest takes {least / 2**30:,.1f} GiB; take a "
+            "machine with more (--memory), or a sample of the rows (--rows)"
         )
     short = [way for way in fitting if way.seconds <= 24 * 3600]
     return (short or fitting[-1:])[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jlgcn._optional import require
-from jlgcn.engine.tasks import Task, run_task
+from jlgcn.engine.tasks import Task, bar_of, run_task
 
 #: How often a task is tried again: after an error of input or output, the death of its worker or
 #: machine, and for want of memory. Ray's own retries for want of memory have no end by default.
@@ -45,8 +45,8 @@ class RayExecutor:
         if num_bytes > largest:
             raise ValueError(
                 f"{stage} needs {num_bytes / 2**30:,.1f} GiB a task but the largest machine of the "
-                f"cluster has {largest / 2**30:,.1f} GiB; take smaller shards, fewer components, "
-                "or larger machines"
+                f"cluster has {largest / 2**30:,.1f} GiB; take larger machines, or in Python "
+                "smaller shards (shard_rows=) or fewer components (n_components=)"
             )
         limit = _TASKS_PER_CORE * max(1, int(sum(node.get("CPU", 0) for node in nodes)))
         run = self._run.options(memory=num_bytes, name=stage)
@@ -58,19 +58,21 @@ class RayExecutor:
         waiting = [(task, MAX_RETRIES) for task in reversed(tasks)]
         running: dict[Any, tuple[Task, int]] = {}
         try:
-            while waiting or running:
-                while waiting and len(running) < limit:
-                    task, retries = waiting.pop()
-                    found = run.remote(uris, task.stage, task.arguments, task.name)
-                    running[found] = task, retries
-                (found,), _ = ray.wait([*running])
-                task, retries = running.pop(found)
-                try:
-                    ray.get(found)
-                except (OSError, *crashes):
-                    if retries == 0:
-                        raise
-                    waiting.append((task, retries - 1))
+            with bar_of(tasks) as bar:
+                while waiting or running:
+                    while waiting and len(running) < limit:
+                        task, retries = waiting.pop()
+                        found = run.remote(uris, task.stage, task.arguments, task.name)
+                        running[found] = task, retries
+                    (found,), _ = ray.wait([*running])
+                    task, retries = running.pop(found)
+                    try:
+                        ray.get(found)
+                        bar.update()
+                    except (OSError, *crashes):
+                        if retries == 0:
+                            raise
+                        waiting.append((task, retries - 1))
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except crashes as error:

@@ -17,6 +17,7 @@ from jlgcn._optional import require
 from jlgcn.closed_form.scaling import ColumnStatistics
 from jlgcn.closed_form.shards import Files, Output, features_to_tensors
 from jlgcn.engine.store import filesystem
+from jlgcn.io.table_file import no_column
 from jlgcn.ops import SparseFeatures
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,9 @@ _MAX_SHARD_NUMBERS = 2**26
 # Features of a shard are stored as sparse if at most this share of them is not 0.
 _SPARSE_SHARE = 0.25
 _MIN_SPARSE_COLUMNS = 100
+
+# Columns that an error lists.
+_SHOWN = 20
 
 #: What is no label.
 UNLABELED = (None, "", "-1", "-1.0", "nan")
@@ -111,15 +115,16 @@ def open_table(
         label_column = None
     for what, name in (("id", id_column), ("label", label_column), *(("drop", d) for d in drop)):
         if name is not None and name not in names:
-            raise ValueError(
-                f"{uri} has no column {name!r} (asked for as {what}); its columns are "
-                f"{', '.join(names[:5])}"
-            )
+            raise no_column(uri, name, names, f" (asked for as {what})")
     columns = [n for n in names if n not in {id_column, label_column, *drop}]
     if features is not None:
         missing = sorted(set(features) - set(names))
         if missing:
-            raise ValueError(f"{uri} has no column {missing[0]!r}, a feature of the model; add it")
+            raise ValueError(
+                f"{uri} lacks columns that are features of the model: "
+                f"{', '.join(map(repr, missing[:_SHOWN]))}"
+                f"{f' and {len(missing) - _SHOWN} more' if len(missing) > _SHOWN else ''}; add them"
+            )
         columns = list(features)
     if not columns or not sum(rows for *_, rows in parts):
         raise ValueError(f"{uri} must have a row and a column of features; add some")
@@ -156,6 +161,8 @@ def parquet_files(uri: str) -> tuple[Any, list[Any]]:
     info = files.get_file_info(path)
     if info.is_file:
         return files, [info]
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError(f"{uri} does not exist; pass a Parquet file, or a folder of some")
     found = files.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     kept = sorted(
         (each for each in found if each.is_file and each.path.endswith(".parquet")),

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from jlgcn._memory import return_freed_memory
 from jlgcn._optional import require
@@ -72,6 +73,13 @@ def _one_thread() -> Iterator[None]:
             yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def bar_of(tasks: Sequence[Task]) -> tqdm:
+    """Return a progress bar of the tasks of a stage: in a terminal, if stages are logged."""
+    is_shown = len(tasks) > 1 and logger.isEnabledFor(logging.INFO)
+    stage = tasks[0].stage.__name__
+    return tqdm(total=len(tasks), desc=stage, leave=False, disable=None if is_shown else True)
 
 
 class Executor(Protocol):

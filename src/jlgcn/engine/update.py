@@ -12,7 +12,16 @@ from jlgcn.closed_form.scaling import FeatureScaler
 from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.sharded import OldShards
 from jlgcn.closed_form.sharded_prepare import prepare_nodes
-from jlgcn.engine.fit import as_classes, clean, joined_edges, labels_in, shard_bytes, write_model
+from jlgcn.engine.document import names_of_parts
+from jlgcn.engine.fit import (
+    as_classes,
+    clean,
+    joined_edges,
+    labels_in,
+    say_resumed,
+    shard_bytes,
+    write_model,
+)
 from jlgcn.engine.joins import join_labels
 from jlgcn.engine.store import Store
 from jlgcn.engine.table import check_classes, from_bytes, open_table, read_shard, stamp_of
@@ -55,6 +64,7 @@ def update_shards(
             shard_rows=shard_rows,
         )
         tasks = [task | {"num_sampled": 1} for task in table.arguments()]
+        say_resumed(engine.store, tasks, names_of_parts(document))
         read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
         if (width := len(read[0].summary["mean"])) != len(scaler.shift):
             raise ValueError(
