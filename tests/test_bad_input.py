@@ -170,7 +170,7 @@ NUMPY = "arrays of NumPy live in one memory"
 NO_WEIGHT = "edges of new rows have no weight"
 ONE_WAY = "edges lead from new rows to old ones"
 OF_LABELS = "classes are those of the labels"
-ONE_CLASS = "all labels of y are of one class, .*, so there is nothing to learn; label rows"
+ONE_CLASS = "all labels .* are of one class, .*, so there is nothing to learn; label rows"
 IDS = "a file names rows by their ids, not by numbers"
 
 
@@ -294,7 +294,7 @@ CASES = [
         "no nodes",
         "R",
         everywhere(
-            r"(0 sample\(s\)|0 nodes|0 rows).*(Pass|pass|add some)",
+            r"(0 sample\(s\)|0 nodes|0 rows|no rows).*(Pass|pass|add some)",
             fit=lambda _: learn(X[:0], Y[:0]),
             predict=lambda _: new_rows(X[:0]),
             nn=lambda _: network(T[:0]),
@@ -305,7 +305,7 @@ CASES = [
         "no features",
         "R",
         everywhere(
-            r"(0 feature\(s\)|0 features|0 columns of features).*(pass at least|add some)",
+            r"(0 feature\(s\)|0 features|no column to learn).*(pass at least|but those)",
             fit=lambda _: learn(X[:, :0]),
             predict=lambda _: new_rows(X[:, :0]),
             nn=lambda _: network(T[:, :0]),
@@ -516,7 +516,11 @@ CASES = [
                 "X has 3 features, but .* is expecting 4 features as input.*Pass the columns",
             ),
             Try("nn", lambda _: network(T[:, :3]), "x has 3 features but the network was made for"),
-            Try("command line", lambda f: closed_model(f, narrow(f)), "has no column 'f1'"),
+            Try(
+                "command line",
+                lambda f: closed_model(f, narrow(f)),
+                "lacks the columns 'f1', 'f2', 'f3', which",
+            ),
         ],
         {"fit": "the first features that it sees are those that count"},
     ),
@@ -528,7 +532,7 @@ CASES = [
             Try(
                 "command line",
                 lambda f: command("predict", f / "nothing"),
-                "holds no model.*; pass a folder that",
+                "there is no folder .*; pass the folder that",
             ),
         ],
         {"fit": "is what comes first", "nn": "a network has weights from the start"},
@@ -719,7 +723,13 @@ CASES = [
                 why="the estimator says it; a fold may have one class by chance",
             ),
             Try("predict", lambda _: JLGCNClassifier().fit(X, 0 * Y).predict_proba(X), ONE_CLASS),
-            Try("command line", lambda f: fit_command(f, classes(f, ["a", "a"])), ONE_CLASS),
+            Try(
+                "command line",
+                lambda f: fit_command(f, classes(f, ["a", "a"])),
+                ONE_CLASS,
+                letter="R",
+                why="a model of a file is written to be used",
+            ),
         ],
     ),
     Case(

@@ -60,11 +60,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_is_fitted_and_its_rows_predicted(folder: Path) -> None:
     lines = list(csv.reader(run("predict", folder / "model").output.splitlines()))
-    assert lines[0] == ["name", "grape", "probability"]
+    assert lines[0] == ["name", "grape", "probability", "given"]
     truth = {f"wine-{i}": GRAPES[c] for i, c in enumerate(load_wine().target)}
     assert len(lines) == 169
-    assert np.mean([truth[name] == grape for name, grape, _ in lines[1:]]) > 0.93
-    assert all(1 / 3 <= float(probability) <= 1 for *_, probability in lines[1:])
+    assert np.mean([truth[name] == grape for name, grape, *_ in lines[1:]]) > 0.93
+    assert all(1 / 3 <= float(line[2]) <= 1 for line in lines[1:])
+    assert [line[3] for line in lines[1:]] == 30 * ["true"] + 138 * ["false"]
+
+
+def test_rows_of_fit_in_a_table_of_new_rows_are_pointed_out(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run("predict", folder / "model", folder / "new.csv")
+    assert "the id of a row of fit" not in caplog.text
+    run("predict", folder / "model", folder / "wines.csv")
+    assert "168 of 168 rows in wines.csv have the id of a row of fit" in caplog.text
+    assert "leave out TABLE for their predictions" in caplog.text
 
 
 def test_unsure_predictions_are_left_empty_if_asked(folder: Path) -> None:
@@ -72,6 +83,8 @@ def test_unsure_predictions_are_left_empty_if_asked(folder: Path) -> None:
     run("predict", folder / "model", new, "--out", out, "--reject", "0.05")
     for row in read(out):
         assert (row["grape"] == "") == (float(row["probability"]) < 0.95)
+        assert row["best_guess"] in (row["grape"] or row["best_guess"], *GRAPES)
+    assert {row["best_guess"] for row in read(out) if not row["grape"]} <= set(GRAPES)
     refused = run("predict", folder / "model", new, "--reject", "2", code=2)
     assert "reject must be at least 0 and below 1, but it is 2.0" in refused.output
 
@@ -128,7 +141,7 @@ def test_an_edge_is_explained_by_the_tables_columns(folder: Path) -> None:
     shares = [float(line.split("(")[1].split("%")[0]) for line in output.splitlines()[1:]]
     assert sum(shares) == pytest.approx(100, abs=7)  # each is rounded
     result = run("explain", folder / "model", ids[0], "nobody", code=2)
-    assert "has no row 'nobody'" in result.output
+    assert "has no row 'nobody'; rows are named by 'name', such as wine-" in result.output
 
 
 def test_a_class_is_explained_by_rows_and_labels_are_asked_for(folder: Path) -> None:
@@ -176,7 +189,7 @@ def test_predictions_hold_no_formulas_and_numbers_stay_numbers(hostile: Path) ->
     out = hostile / "classes.csv"
     run("predict", hostile / "model", "--out", out)
     with out.open(newline="") as file:
-        (name, label, _), *rows = csv.reader(file)
+        (name, label, *_), *rows = csv.reader(file)
     assert (name, label) == ("'=name\x1b[2J", "'@class\x1b[2J")
     ids = ["'=cmd|'/C calc'!A0", "''=1", "-2", "'-2+3", *HOSTILE[4:]]
     assert [row[0] for row in rows] == [*ids, *map(str, range(7, 20))]
@@ -194,7 +207,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(hostile: Path) ->
         "a\\nb\n": run("suggest", model, "-n", 3).output,
         "width\\x1b[2J": run("explain", model, "7", "8").output,
         "+1\\x1b[31m: score": run("explain", model, "8", "--top", 20).output,
-        "has no column 'width\\x1b[2J'": run("predict", model, short, code=2).output,
+        "lacks the column 'width\\x1b[2J'": run("predict", model, short, code=2).output,
         "got 1: gone\\x1b[2J": run("predict", model, ragged, code=2).output,
     }
     for expected, output in outputs.items():
@@ -243,7 +256,25 @@ def test_labels_mean_in_a_file_what_they_mean_in_python(tmp_path: Path) -> None:
         (["0.5", "2.5"], "Unknown label type: continuous"),
     ):
         assert match in " ".join(fitted(small(tmp_path / "t.csv", list(wrong)), 2).output.split())
-    assert "nothing to learn" in fitted(small(tmp_path / "one.csv", ["x", ""])).output
+
+
+@pytest.mark.parametrize("labels", [["x", ""], ["x", "-1", ""], ["2", "-1.0", ""]])
+def test_labels_of_one_class_are_refused_and_nothing_is_written(
+    tmp_path: Path, labels: list[object]
+) -> None:
+    output = fitted(small(tmp_path / "one.csv", labels), 2).output
+    assert f"of one class, {labels[0]!r}, so there is nothing to learn" in output
+    assert not (tmp_path / "small-model").exists()
+
+
+def test_fit_says_where_predictions_of_its_rows_are(tmp_path: Path) -> None:
+    output = fitted(small(tmp_path / "some.csv", ["x", "y", ""])).output
+    model = tmp_path / "small-model"
+    assert f'"jlgcn predict {model} --out classes.csv" (these rows)' in output
+    assert '"jlgcn compare" tests this' in output
+    output = fitted(small(tmp_path / "all.csv", ["x", "y"])).output
+    assert "All 40 rows have a label: nothing is left to predict here" in output
+    assert "these rows" not in output
 
 
 def test_nan_in_a_parquet_file_is_no_label(tmp_path: Path) -> None:
@@ -273,10 +304,16 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(folder: Path) -> None:
     header: list[object] = list(read(wines)[0])
     gap = write(folder / "gap.csv", [header, ["x", *13 * [""], ""]])
     result = run("predict", model, gap, code=2)
-    assert "13 numbers are missing, the first in column 'alcohol' of row 'x'" in result.output
+    assert "there are gaps: 13 numbers, the first in column 'alcohol' of row 'x'" in result.output
     narrow = write(folder / "narrow.csv", [["name", "alcohol"], ["x", 13.0]])
-    assert "has no column 'malic_acid'" in run("predict", model, narrow, code=2).output
-    assert "holds no model" in run("predict", folder / "nothing", code=2).output
+    output = run("predict", model, narrow, code=2).output
+    assert "narrow.csv lacks the columns 'malic_acid', 'ash'" in output
+    assert "there is no folder" in run("predict", folder / "nothing", code=2).output
+    assert "the model comes first" in run("predict", wines, model, code=2).output
+    (folder / "empty").mkdir()
+    assert "model.json is missing" in run("predict", folder / "empty", code=2).output
+    bare = write(folder / "bare.csv", [["name", "alcohol", "grape"]])
+    assert "bare.csv has a header but no rows" in run("fit", bare, *fit, code=2).output
     fitted = JLGCNClassifier.load(model)
     fitted.table_ = None
     fitted.save(folder / "of numbers")

@@ -135,7 +135,7 @@ def test_new_rows_without_ids_are_numbered_and_without_a_column_refused(
             writer.writeheader()
             writer.writerows(rows)
         shown = run("predict", model, tmp_path / "few.csv", code=code).output
-    assert "X has no column 'seit', of which the model learned; add it" in shown
+    assert "few.csv lacks the column 'seit', which the model uses; add it" in shown
 
 
 def test_a_column_of_text_is_learned_from_alone(folder: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_gaps_in_a_table_of_numbers_are_filled(tmp_path: Path) -> None:
         lines.append(f"{k},{number},{label}")
     path.write_text("\n".join(lines), encoding="utf-8")
     shown = run("fit", path, "--label", "kind").output
-    assert "60 rows with ids in 'nr', 2 features of 1 columns" in shown
+    assert "60 rows with ids in 'nr', 2 features of 1 column" in shown
 
 
 def test_labels_that_are_hardly_classes_are_asked_about(

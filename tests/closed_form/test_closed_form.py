@@ -15,6 +15,7 @@ from evaluation.claim_data import load_claim
 from jlgcn import SparseGraph
 from jlgcn.closed_form import ClosedFormModel, ClosedFormOptions, FeatureScaler, fit_closed_form
 from jlgcn.closed_form.active import select_queries
+from jlgcn.closed_form.classifier import Evidence
 from jlgcn.closed_form.combine import inverse_temperature, part_weights
 from jlgcn.closed_form.held_out import HeldOut
 from jlgcn.closed_form.logistic import PENALTIES, cross_entropy, fit_logistic
@@ -522,3 +523,19 @@ def test_small_fits_run_on_one_thread(
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("gain", "end"),
+    [
+        (0.02, "with it (difference -0.02 ± 0.01)"),
+        (0.005, "these labels cannot tell whether the graph helps"),
+        (-0.02, "the classifiers without the graph count more"),
+    ],
+)
+def test_evidence_states_both_losses_and_no_more_than_they_tell(gain: float, end: str) -> None:
+    none = torch.zeros(0)
+    sentence = str(Evidence({}, {}, (0.31, gain, 0.01), none, none))
+    assert sentence.startswith(f"held-out log-loss 0.31 without the graph, {0.31 - gain:.2f} with")
+    assert sentence.endswith(end)
+    assert "graph helps:" not in sentence

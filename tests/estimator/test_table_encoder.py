@@ -72,11 +72,11 @@ def test_what_is_dropped_or_odd_is_noted() -> None:
     table["row"] = range(1, 61)
     assert TableEncoder().fit(table).notes_ == {
         "code": "dropped; ids: 60 of 60 rows differ",
-        "age": "1 of 60 rows are missing: taken as the median, and marked",
+        "age": "1 of 60 rows is missing: taken as the median, and marked",
         "kind": "20 of 60 rows are missing: taken as a category of their own",
         "same": "dropped; constant: every row has 'x'",
         "empty": "dropped; empty",
-        "mostly": "1 entries are no numbers, such as 'unsure': taken as missing",
+        "mostly": "1 entry is no numbers, such as 'unsure': taken as missing",
         "lists": "dropped; of list<item: int64>, which is neither numbers nor text nor dates",
         "row": "dropped; ids: 60 of 60 rows differ",
     }

@@ -555,7 +555,9 @@ def test_the_command_writes_next_to_a_strangers_model_and_follows_none_of_its_li
 
 def test_the_command_says_what_is_wrong(model: JLGCNClassifier, tmp_path: Path) -> None:
     folder = tmp_path / "wines"
-    assert "holds no model" in run(folder, code=2).output
+    assert "there is no folder" in run(folder, code=2).output
+    folder.mkdir()
+    assert "holds no model: model.json is missing" in run(folder, code=2).output
     model.save(folder)
     text = said(run(folder, "--out", tmp_path / "page", code=2))
     assert "--out must be a file that ends with .html" in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +35,8 @@ from jlgcn.cli.tables import (
     LayerOption,
     Model,
     TextOption,
+    check_file,
+    counted,
     features_of,
     is_sharded,
     load_model,
@@ -143,10 +147,6 @@ def fit(
                 *(engine, workers, address, overwrite),
             )
         return
-    from jlgcn.estimator import JLGCNClassifier
-    from jlgcn.estimator.document import TableNames
-    from jlgcn.estimator.encoding import feature_names
-
     with plain_errors():
         if (Path(out) / "shards.json").exists():
             raise FileExistsError(f"{out} holds a model by an engine; pass another --out")
@@ -155,6 +155,10 @@ def fit(
                 f"{table} is {'not on disk' if '://' in table else 'a folder'}: add --engine local"
             )
         found, labels, id_column = read_labelled(Path(table), id_column, label, drop)
+        from jlgcn.estimator import JLGCNClassifier  # after the file is known to be good
+        from jlgcn.estimator.document import TableNames
+        from jlgcn.estimator.encoding import feature_names
+
         graph = None if edges is None else read_graph(Path(edges), found.ids)
         model = JLGCNClassifier(
             solver=solver,  # type: ignore[arg-type]
@@ -174,20 +178,25 @@ def fit(
             found.ids, id_column, label, drop or [], used, texts_of(found, model, text)
         )
         model.save(Path(out))
-    rows = f"{len(found.ids):,} rows" + ("" if id_column is None else f" with ids in {id_column!r}")
-    features = f"{len(feature_names(model)):,} features"
+    num_rows, num_labels = len(found.ids), len(model.model_.train)
+    rows = counted(num_rows, "row") + ("" if id_column is None else f" with ids in {id_column!r}")
+    features = counted(len(feature_names(model)), "feature")
     if model.encoder_ is not None:
-        features += f" of {len(used):,} columns" if text is None else f" of {text!r}"
+        features += " of " + (counted(len(used), "column") if text is None else repr(text))
     if model.scaler_.kind != "none":
         features += f" (scaled as {model.scaler_.kind})"
     typer.echo(
-        f"{rows}, {features}, {len(model.model_.train):,} labels of {len(model.classes_)} classes; "
+        f"{rows}, {features}, {num_labels:,} labels of {len(model.classes_)} classes; "
         f"{_summary(model)}. Written to {out}."
     )
-    typer.echo(
-        f'Next: "jlgcn report {out}", "jlgcn predict {out} TABLE", '
-        f'"jlgcn edges {out} --out edges.graphml".'
-    )
+    of_rows = f'"jlgcn predict {out} --out classes.csv" (these rows), '
+    if num_labels == num_rows:
+        typer.echo(
+            f"All {num_rows:,} rows have a label: nothing is left to predict here; pass new rows "
+            'to "jlgcn predict".'
+        )
+        of_rows = ""
+    typer.echo(f'Next: "jlgcn report {out}", {of_rows}"jlgcn predict {out} TABLE" (new rows).')
 
 
 def _model_of(table: str) -> str:
@@ -241,7 +250,9 @@ def _summary(model: JLGCNClassifier) -> str:
     """Return what was learned, in a few words."""
     if model.solver == "closed_form":
         neighbors = model.best_params_["n_neighbors"]
-        return f"kNN graph with n_neighbors={neighbors}; {model.model_.evidence}"
+        evidence = model.model_.evidence
+        tested = "" if evidence.without_graph is None else '; "jlgcn compare" tests this'
+        return f"kNN graph with n_neighbors={neighbors}; {evidence}{tested}"
     epoch, fitted = model.best_params_["epoch"], model.model_
     accuracy = model.history_[epoch]["val_accuracy"]
     return (
@@ -275,7 +286,7 @@ def predict(
         typer.Option(
             metavar="P",
             help="Leave the class empty (unknown) where an error is likelier than P, between 0 and "
-            "1. Default: never.",
+            '1; the column "best_guess" has it nevertheless. Default: never.',
         ),
     ] = None,
     engine: ModelEngineOption = None,
@@ -288,8 +299,9 @@ def predict(
 
     New rows are attached to the learned graph one by one (inductive); --edges
     adds known edges to rows of fit. Without TABLE, the transductive predictions
-    of the rows of fit are written. Probabilities are calibrated on held-out
-    labels; those of a network are not. "jlgcn report" measures how far they are
+    of the rows of fit are written, and the column "given" says which of them had a
+    label. Probabilities are calibrated on held-out labels, roughly where labels
+    are few; those of a network are not. "jlgcn report" measures how far they are
     off.
 
     Cells that a spreadsheet would run as a formula are prefixed with a single
@@ -300,9 +312,6 @@ def predict(
     New rows are attached batch by batch, by a search in the kept index; the folder
     gets Parquet files with id, class and probability.
     """
-    from jlgcn.estimator.labelling import with_unknown
-    from jlgcn.io.export import csv_cell
-
     with plain_errors():
         if is_sharded(model):
             if table is None or out is None or edges is not None or reject is not None:
@@ -324,27 +333,36 @@ def predict(
             return
         if engine is not None:
             raise ValueError(f"{model} was fitted in memory; leave out --engine")
+        if table is not None:
+            check_file(Path(table))
         fitted, rows = load_model(Path(model))
+        from jlgcn.estimator.labelling import with_unknown
+        from jlgcn.io.export import csv_cell
+
         if table is None:
             ids, probability = rows.ids, fitted.label_distributions_
         else:
             ids, x = read_new_rows(Path(table), fitted)
             graph = None if edges is None else read_cross_edges(edges, ids, rows.ids)
             probability = fitted.predict_proba(x, graph)
-        classes = with_unknown(fitted.classes_, probability, reject)
-        lines = [
-            (name, found, f"{row.max():.4f}")
-            for name, found, row in zip(ids, classes, probability, strict=True)
+        columns: list[list[object]] = [  # each below its name
+            [rows.id_column or "row", *ids],
+            [rows.label_column, *with_unknown(fitted.classes_, probability, reject)],
+            ["probability", *(f"{row.max():.4f}" for row in probability)],
         ]
-        header = (rows.id_column or "row", rows.label_column, "probability")
-        cells = [[csv_cell(value) for value in line] for line in (header, *lines)]
+        if reject is not None:
+            columns.append(["best_guess", *with_unknown(fitted.classes_, probability, None)])
+        if table is None:
+            given = set(fitted.model_.train.tolist())
+            columns.append(["given", *(str(row in given).lower() for row in range(len(ids)))])
+        cells = [[csv_cell(value) for value in line] for line in zip(*columns, strict=True)]
         if out is not None:
             write_file(Path(out), _csv(cells, "\r\n"))
     if out is None:
         shown = [[printable(cell) for cell in line] for line in cells]
         typer.echo(_csv(shown, "\n"), nl=False)
     else:
-        typer.echo(f"{len(lines):,} rows written to {out}")
+        typer.echo(f"{counted(len(ids), 'row')} written to {out}")
 
 
 def _csv(lines: list[list[str]], end: str) -> str:
@@ -377,7 +395,9 @@ def edges(
         fitted, rows = load_model(model)
         found = fitted.edges(layer, top_k=top_k)
         write_edges(found, out, rows.ids)
-    typer.echo(f"{len(found):,} edges of {found.num_nodes:,} rows written to {out}")
+    typer.echo(
+        f"{counted(len(found), 'edge')} of {counted(found.num_nodes, 'row')} written to {out}"
+    )
 
 
 def suggest(
@@ -390,14 +410,18 @@ def suggest(
 
     Prints the unlabelled rows whose labels reduce the variance of all predictions
     most (V-optimal design; of a network, of its last layer): their ids and, behind
-    a tab, the beginning of their text or cells. Label all of them, then fit again.
+    a tab, the beginning of their text or cells, the most important columns first,
+    cut at the width of a terminal. Label all of them, then fit again.
     """
     with plain_errors():
         fitted, rows = load_model(model)
         suggested = fitted.suggest_labels(number)
     for row in suggested.tolist():
         text = "" if rows.texts is None else f"\t{printable(rows.texts[row])}"
-        typer.echo(f"{printable(rows.ids[row])}{text}")
+        line = f"{printable(rows.ids[row])}{text}"
+        if sys.stdout.isatty():
+            line = line.expandtabs()[: shutil.get_terminal_size().columns]
+        typer.echo(line)
 
 
 def compare(
@@ -426,13 +450,13 @@ def compare(
     learned and both graphs, of two controls (no learned metric, shuffled graph),
     and of rivals tuned on the same labels: logistic regression, label spreading,
     and PageRank features of a fixed graph; with --network, of the paper's network,
-    too. Recommends one. Takes 3 to 5 fits a split.
+    too. Recommends one. Takes 3 to 5 fits a split: 30 to 50.
     """
-    from jlgcn.estimator import JLGCNClassifier
-    from jlgcn.estimator.comparison import compare as compare_variants
-
     with plain_errors():
         found, labels, _ = read_labelled(table, id_column, label, drop)
+        from jlgcn.estimator import JLGCNClassifier  # after the file is known to be good
+        from jlgcn.estimator.comparison import compare as compare_variants
+
         graph = None if edges is None else read_graph(edges, found.ids)
         estimator = JLGCNClassifier(
             scaler=scaler,  # type: ignore[arg-type]

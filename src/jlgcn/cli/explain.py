@@ -53,7 +53,10 @@ def explain(
 
 def _row_number(model: Path, rows: TableNames, name: str) -> int:
     if name not in rows.ids:
-        raise ValueError(f"{model} has no row {name!r}; name a row of the fitted table")
+        known = f"rows are numbered from 0 to {len(rows.ids) - 1}"
+        if rows.id_column is not None:
+            known = f"rows are named by {rows.id_column!r}, such as {rows.ids[0]}"
+        raise ValueError(f"{model} has no row {name!r}; {known}")
     number: int = rows.ids.index(name)
     return number
 

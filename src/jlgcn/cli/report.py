@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jlgcn.cli.tables import plain_errors, refuse_sharded
+from jlgcn.cli.tables import check_folder, plain_errors
 
 
 def report(
@@ -31,7 +31,7 @@ def report(
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 30 to 70 more fits.'),
+        typer.Option("--compare", help='Add the ablation of "jlgcn compare"; 30 to 50 more fits.'),
     ] = False,
     audit: Annotated[
         bool | None,
@@ -60,7 +60,7 @@ def report(
             raise ValueError(
                 f"--out must be a file that ends with .html, but it is {page}; rename it"
             )
-        refuse_sharded(model)
+        check_folder(model)
         fitted = JLGCNClassifier.load(model)
         table = fitted.table_
         scores = write_model_page(

@@ -67,6 +67,11 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def printable(name: object) -> str:
     """Return text that is safe to print: control characters are escaped."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(name))
@@ -86,6 +91,12 @@ TextOption = Annotated[
 ]
 
 
+def check_file(table: Path) -> None:
+    """Raise if there is no such file, before PyTorch is imported, which takes seconds."""
+    if not table.exists():
+        raise FileNotFoundError(f"{table} does not exist; pass the path of a CSV or Parquet file")
+
+
 def read_labelled(
     table: Path, id_column: str | None, label: str, drop: list[str] | None
 ) -> tuple[TableFile, np.ndarray, str | None]:
@@ -93,33 +104,39 @@ def read_labelled(
 
     Without `id_column`, the first column whose entries look like ids, and differ, names the rows.
     """
+    check_file(table)
     import numpy as np
 
-    from jlgcn.estimator.labels import read_labels
     from jlgcn.io.table_file import read_table
 
     found = read_table(table, id_column=id_column, label_column=label, drop=drop or ())
+    from jlgcn.estimator.labels import read_labels
+
     if id_column is None:
         found, id_column = _with_ids(found)
     assert found.labels is not None
     labels = np.array(found.labels, dtype=object)
-    _check_labels(found, label)
     try:
+        # A file does not tell numbers from text: validate numbers as Python's arrays are.
         numbers = np.array([np.nan if name is None else float(name) for name in found.labels])
     except ValueError:
-        return found, labels, id_column
-    # A file does not tell numbers from text: validate numbers as Python's arrays are.
+        numbers = labels
     labels[~read_labels(numbers).is_known] = None
+    _check_labels(labels.tolist(), label, found.name)
     return found, labels, id_column
 
 
-def _check_labels(found: TableFile, label: str) -> None:
-    """Raise if no row has a label; warn of labels that are hardly classes."""
-    assert found.labels is not None
-    counts = Counter(name for name in found.labels if name is not None)
+def _check_labels(labels: list[str | None], label: str, file: str) -> None:
+    """Raise if fewer than two classes have a label; warn of labels that are hardly classes."""
+    counts = Counter(name for name in labels if name is not None)
     if not counts:
         raise ValueError(
-            f"column {label!r} of {found.name} is empty; write the class of some rows into it"
+            f"column {label!r} of {file} is empty; write the class of some rows into it"
+        )
+    if len(counts) == 1:
+        raise ValueError(
+            f"all labels in column {label!r} of {file} are of one class, {next(iter(counts))!r}, "
+            "so there is nothing to learn; label rows of another class, too"
         )
     if len(counts) > _MAX_CLASS_SHARE * counts.total():
         logger.warning(
@@ -171,6 +188,7 @@ def texts_of(
     found: TableFile, fitted: JLGCNClassifier, text: str | None = None
 ) -> list[str] | None:
     """Return what a person reads of each row: its text, or the cells of a raw table; cut off."""
+    from jlgcn.estimator.encoding import column_names, sum_by_name
     from jlgcn.estimator.table_columns import Dropped, TextColumn
     from jlgcn.estimator.table_encoder import TableEncoder
     from jlgcn.io.frames import GAPS
@@ -180,7 +198,12 @@ def texts_of(
     if not isinstance(fitted.encoder_, TableEncoder):
         return None
     used = [column for column in fitted.encoder_.columns_ if not isinstance(column, Dropped)]
-    # Sentences first.
+    # Sentences first, then by what was learned of a column.
+    layer = fitted.model_.num_column_layers - 1
+    importance = fitted.model_.feature_importance(layer).cpu()
+    parts, names = sum_by_name(importance, column_names(fitted))
+    weight = dict(zip(names, parts.tolist(), strict=True))
+    used.sort(key=lambda column: -weight[column.name])
     used.sort(key=lambda column: not (isinstance(column, TextColumn) and column.cut == "words"))
     columns = [(column.name, found.texts(column.name)) for column in used]
     rows = []
@@ -235,6 +258,8 @@ def read_new_rows(table: Path, fitted: JLGCNClassifier) -> tuple[list[str], Any]
     """Return ids and features of new rows, in the columns of the fitted table."""
     import numpy as np
 
+    from jlgcn.estimator.table_columns import Dropped
+    from jlgcn.estimator.table_encoder import TableEncoder
     from jlgcn.estimator.text_encoder import TextEncoder
     from jlgcn.io.table_file import column_names, read_table
 
@@ -245,22 +270,35 @@ def read_new_rows(table: Path, fitted: JLGCNClassifier) -> tuple[list[str], Any]
     found = read_table(
         table, id_column=rows.id_column if rows.id_column in present else None, drop=ignored
     )
+    if rows.id_column in present and (known := set(rows.ids).intersection(found.ids)):
+        logger.warning(
+            "%s of %s in %s have the id of a row of fit; if they are these rows, leave out TABLE "
+            "for their predictions",
+            f"{len(known):,}",
+            counted(len(found.ids), "row"),
+            table.name,
+        )
+    used = rows.feature_names
+    if isinstance(fitted.encoder_, TableEncoder):
+        used = [each.name for each in fitted.encoder_.columns_ if not isinstance(each, Dropped)]
+    if missing := [repr(name) for name in used if name not in found.feature_names]:
+        what = "column" if len(missing) == 1 else "columns"
+        raise ValueError(
+            f"{table.name} lacks the {what} {', '.join(missing)}, which the model uses; add "
+            f"{'it' if len(missing) == 1 else 'them'}"
+        )
     if isinstance(fitted.encoder_, TextEncoder):
         return found.ids, features_of(found, rows.feature_names[0])
     if fitted.encoder_ is not None:
         return found.ids, found.frame
-    missing = [name for name in rows.feature_names if name not in found.feature_names]
-    if missing:
-        raise ValueError(
-            f"{table.name} has no column {missing[0]!r}, a feature of the model; add it"
-        )
     x = replace(found, frame=found.frame.select(rows.feature_names)).x
     if np.isnan(x).any():
         row, column = (int(index[0]) for index in np.isnan(x).nonzero())
         raise ValueError(
-            f"features must be complete, as in fit, but {int(np.isnan(x).sum()):,} numbers are "
-            f"missing, the first in column {rows.feature_names[column]!r} of row "
-            f"{found.ids[row]!r}; fill them in, or leave out such rows"
+            "features must be complete, as in fit, but there are gaps: "
+            f"{counted(int(np.isnan(x).sum()), 'number')}, the first in column "
+            f"{rows.feature_names[column]!r} of row {found.ids[row]!r}; fill them in, or leave out "
+            "such rows"
         )
     return found.ids, x
 
@@ -271,21 +309,28 @@ def is_sharded(model: str) -> bool:
     return re.match(r"\w\w+:/", model) is not None or (Path(model) / "shards.json").exists()
 
 
-def refuse_sharded(model: Path) -> None:
-    """Raise if a model has predictions alone."""
+def check_folder(model: Path) -> None:
+    """Raise if there is no folder of a model that was fitted in memory."""
     if is_sharded(str(model)):
         raise ValueError(
             f"{model} was fitted by an engine, which has no report, edges or explanations; its "
             f"predictions are in {model}/predictions. For the others, fit a part of the rows in "
             "memory"
         )
+    wrote = 'the folder that "jlgcn fit" wrote, see --out'
+    if model.is_file():
+        raise ValueError(f"{model} is a file, but the model comes first; pass {wrote}")
+    if not model.exists():
+        raise FileNotFoundError(f"there is no folder {model}; pass {wrote}")
+    if not (model / "model.json").exists():
+        raise FileNotFoundError(f"{model} holds no model: model.json is missing; pass {wrote}")
 
 
 def load_model(model: Path) -> tuple[JLGCNClassifier, TableNames]:
     """Load a fitted model and the names of its table."""
+    check_folder(model)
     from jlgcn.estimator import JLGCNClassifier
 
-    refuse_sharded(model)
     fitted = JLGCNClassifier.load(model)
     if fitted.table_ is None:
         raise ValueError(f'{model} has no names of rows and columns; fit it with "jlgcn fit"')

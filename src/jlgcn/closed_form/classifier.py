@@ -62,9 +62,12 @@ class Evidence:
         if self.without_graph is None:
             return ", ".join(f"{name} log-loss {loss:.2f}" for name, loss in self.losses.items())
         alone, gain, error = self.without_graph
-        change = f"held-out log-loss {alone:.2f} → {alone - gain:.2f} ± {error:.2f}"
+        found = (
+            f"held-out log-loss {alone:.2f} without the graph, {alone - gain:.2f} with it "
+            f"(difference {-gain:+.2f} ± {error:.2f})"
+        )
         if gain > error:
-            return f"graph helps: {change}"
+            return found
         if gain > -error:
-            return f"graph makes no difference that these labels can tell: {change}"
-        return f"graph does not help: {change}; the classifiers without it count more"
+            return f"{found}: these labels cannot tell whether the graph helps"
+        return f"{found}: the classifiers without the graph count more"

@@ -74,9 +74,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.notes_:
             logger.warning(
-                "%d of %d columns are dropped or odd:%s",
+                "%d of %d columns %s dropped or odd:%s",
                 len(self.notes_),
                 len(columns),
+                "is" if len(self.notes_) == 1 else "are",
                 "".join(f"\n  {name!r}: {note}" for name, note in self.notes_.items()),
             )
         self.feature_names_in_ = np.array(list(columns), dtype=object)
@@ -140,4 +141,6 @@ def _gaps(learned: FittedColumn, column: Column) -> str:
         return ""
     done = {CategoryColumn: "a category of their own", TextColumn: "no text"}
     taken = done.get(type(learned), "the median, and marked")
-    return f"{int(missing.sum()):,} of {len(missing):,} rows are missing: taken as {taken}"
+    number = int(missing.sum())
+    verb = "is" if number == 1 else "are"
+    return f"{number:,} of {len(missing):,} rows {verb} missing: taken as {taken}"

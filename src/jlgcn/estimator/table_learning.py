@@ -233,7 +233,8 @@ def _unread(column: Words, values: NDArray[np.float64], what: str) -> str:
         return ""
     example = column.words[column.codes[is_unread.argmax()]]
     number = int(is_unread.sum())
-    return f"{number:,} entries are no {what}, such as {example[:_SHOWN_TEXT]!r}: taken as missing"
+    entries = "entry is" if number == 1 else "entries are"
+    return f"{number:,} {entries} no {what}, such as {example[:_SHOWN_TEXT]!r}: taken as missing"
 
 
 def _useless(found: NDArray[np.float64], num_rows: int) -> str:

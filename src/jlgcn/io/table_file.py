@@ -113,11 +113,10 @@ def read_table(
     features = [name for name in names if name not in {id_column, label_column, *drop}]
     wanted = {id_column, label_column, *features}
     table = _read(path, [name for name in names if name in wanted])
-    if table.num_rows == 0 or not features:
-        raise ValueError(
-            f"a table must have a row and a feature, but {path.name} has {table.num_rows} rows and "
-            f"{len(features)} columns of features; add some"
-        )
+    if table.num_rows == 0:
+        raise ValueError(f"{path.name} has a header but no rows; add some")
+    if not features:
+        raise ValueError(f"{path.name} has no column to learn from, but those of ids and labels")
     ids = [str(i) for i in range(table.num_rows)]
     if id_column is not None:
         found = _texts(table, id_column)

@@ -253,7 +253,7 @@ def best_rival(
 def compare_again(model: JLGCNClassifier, *, progress: bool = False) -> Comparison:
     """Return :func:`jlgcn.compare` on a fitted model's own features, labels and given graph.
 
-    Cost: 40 to 70 fits.
+    Cost: 30 to 50 fits, and the rivals.
     """
     x = model.model_.x
     estimator = clone(model).set_params(scaler="none")  # the stored features are scaled

@@ -63,7 +63,7 @@ def write_model_page(
 
     Cost: :func:`jlgcn.report.held_out.held_out`, by default five fits,
     :func:`jlgcn.report.held_out.best_rival`, the audit and
-    :func:`jlgcn.report.graph_view.graph_view`; 30 to 70 more fits with `compares`.
+    :func:`jlgcn.report.graph_view.graph_view`; 30 to 50 more fits with `compares`.
 
     Example:
         >>> import tempfile
