@@ -112,7 +112,7 @@ GROUPS = {
     "labels": "a tenth of the labels",
     "attacked": "an attacked graph",
     "whole": "a whole graph",
-    "misleading": "a graph of unlike neighbours",
+    "misleading": "a heterophilous graph",
     "tables": "tables",
     "public": "public splits",
 }
