@@ -116,6 +116,7 @@ def test_every_command_reads_a_model_of_a_raw_table(folder: Path) -> None:
     run("report", model, "--folds", 0, "--out", folder / "page.html")
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert "Umsatz (€)" in page
+    assert "<th>row contents</th>" in page
     assert text.split(" · ")[0] in page
     assert '<th>leer</th><td class="words">dropped; empty</td>' in page
 

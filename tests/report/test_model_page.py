@@ -175,7 +175,7 @@ def test_the_pages_scores_are_right(page: str, model: JLGCNClassifier) -> None:
     assert f"calibration error {100 * scores.calibration_error:.1f} %" in text
     low, high = proportion_interval(int((scores.label == guess).sum()), 40)
     assert f"95 %: {100 * low:.1f} to {100 * high:.1f}" in text
-    assert "The 95 % interval of the accuracy is a Wilson score interval." in text
+    assert "The 95 % interval of the accuracy is a Wilson score interval, which" in text
 
 
 def proportion_interval(right: int, number: int) -> tuple[float, float]:
@@ -318,8 +318,11 @@ def test_the_confusion_matrix_counts_every_label_once(model: JLGCNClassifier) ->
 
 def test_features_are_those_of_the_estimator(page: str, model: JLGCNClassifier) -> None:
     text, names = Page(page).text, wine()[2]
-    for name, value in model.important_features():
-        assert f"{names[int(name[1:])]} {value:.3g}" in text
+    found = model.important_features()
+    whole = sum(value for _, value in found)
+    for name, value in found:
+        assert f"{names[int(name[1:])]} {100 * value / whole:.1f} %" in text
+    assert "These columns decide which rows count as alike." in text
 
 
 def test_edges_are_explained_as_the_estimator_does(page: str, model: JLGCNClassifier) -> None:
@@ -529,6 +532,10 @@ def test_the_command_writes_the_page_with_the_tables_names(
     assert read.view["row"]["id"] == named.table_.ids
     assert "proline" in read.text
     assert read.text.startswith("wines")
+    named.save(tmp_path / "cellar-model")
+    run(tmp_path / "cellar-model", "--folds", 0)
+    text = (tmp_path / "cellar-model-report.html").read_text()
+    assert Page(text).text.startswith("grape in cellar ")
 
 
 @pytest.mark.parametrize("named", ["wines", "wines/", "./wines", ".", "../wines"])

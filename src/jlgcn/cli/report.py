@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jlgcn.cli.tables import check_folder, plain_errors
+
+if TYPE_CHECKING:
+    from jlgcn.estimator.document import TableNames
 
 
 def report(
@@ -66,7 +69,7 @@ def report(
         scores = write_model_page(
             fitted,
             page,
-            name=model.resolve().name,
+            name=_title(model.resolve().name, table),
             ids=None if table is None else table.ids,
             folds=folds,
             compares=compare,
@@ -81,6 +84,12 @@ def report(
             f"macro-F1 {100 * scores.macro_f1:.1f} %"
         )
     typer.echo(f"written: {page}")
+
+
+def _title(folder: str, table: TableNames | None) -> str:
+    """Return what is predicted of which file, if the folder has the name that fit gives it."""
+    file = folder.removesuffix("-model")
+    return folder if table is None or file in ("", folder) else f"{table.label_column} in {file}"
 
 
 def _page_of(model: Path) -> Path:

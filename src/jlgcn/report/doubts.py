@@ -139,7 +139,7 @@ def _rows_to_label(model: JLGCNClassifier, ids: Sequence[str]) -> Doubts:
 
 
 def _text_head(model: JLGCNClassifier) -> tuple[str, ...]:
-    return () if model.table_ is None or model.table_.texts is None else ("text",)
+    return () if model.table_ is None or model.table_.texts is None else ("row contents",)
 
 
 def _text_of(model: JLGCNClassifier, row: int) -> tuple[str, ...]:

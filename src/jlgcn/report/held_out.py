@@ -67,7 +67,12 @@ class HeldOut:
     @property
     def protocol(self) -> str:
         """The evaluation protocol, in sentences."""
-        return f"{self._hidden} The 95 % interval of the accuracy is a Wilson score interval."
+        return (
+            f"{self._hidden} The 95 % interval of the accuracy is a Wilson score interval, which "
+            "holds for few labels, too. Macro-F1 is the mean over classes of F1, the harmonic mean "
+            "of precision (how many rows predicted as a class belong to it) and recall (how many "
+            "rows of a class are found)."
+        )
 
     @property
     def _hidden(self) -> str:

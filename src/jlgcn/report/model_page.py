@@ -152,7 +152,7 @@ def _scores(model: JLGCNClassifier, scores: HeldOut, *, progress: bool) -> dict[
                 f"95 %: {100 * low:.1f} to {100 * high:.1f}",
             ),
             ("best rival", f"{100 * accuracy:.1f} %", rival),
-            ("macro-F1", f"{100 * scores.macro_f1:.1f} %", "mean over classes"),
+            ("macro-F1", f"{100 * scores.macro_f1:.1f} %", "every class counts alike"),
             ("calibration error", f"{100 * scores.calibration_error:.1f} %", "expected; 0 is best"),
             ("baseline", f"{100 * counts.max() / counts.sum():.1f} %", "always the majority class"),
         ],
@@ -215,12 +215,19 @@ def _features(model: JLGCNClassifier, names: Sequence[str]) -> dict[str, Any]:
             whole = mean_contributions(fitted.x, metric, 1 / fitted.candidates.unit)
             share = f"{100 * float(added.sum() / whole.sum()):.0f} %"
     order = added.argsort(descending=True, stable=True)[:_FEATURES].tolist()
-    most = max(float(added.max()), 1e-300)
+    most, whole_sum = max(float(added.max()), 1e-300), max(float(added.sum()), 1e-300)
     return {
         "share": share,
-        "number": f"{len(added):,}",
+        "shown": f"All {len(added):,}"
+        if len(order) == len(added)
+        else f"The {len(order)} largest of {len(added):,}",
         "bars": [
-            (names[k], 100 * max(0.0, float(added[k])) / most, float(added[k])) for k in order
+            (
+                names[k],
+                100 * max(0.0, float(added[k])) / most,
+                f"{100 * float(added[k]) / whole_sum:.1f} %",
+            )
+            for k in order
         ],
     }
 
