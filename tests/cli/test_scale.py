@@ -31,7 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_update_adds_rows(folder: Path) -> None:
+def test_update_adds_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.cli.scale._LEAST_SECONDS", 0.0)
     new = draw(50, seed=1)
     columns: dict[str, Any] = {"id": [f"new {row}" for row in range(50)]}
     columns |= {f"f{k}": new.x[:, k] for k in range(new.x.shape[1])}

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from jlgcn.engine.plan import Way
 
 
+# Stages that are shorter are not shown.
+_LEAST_SECONDS = 1.0
+
+
 class _Stages(logging.Handler):
     """Prints the stages of an engine with the time of day; leaves warnings to the root logger."""
 
@@ -29,7 +33,7 @@ class _Stages(logging.Handler):
         text = record.getMessage()
         if record.name == "jlgcn.engine.tasks":
             stage, count, _, seconds = record.args  # type: ignore[misc]
-            if not count:
+            if not count or seconds < _LEAST_SECONDS:  # type: ignore[operator]
                 return
             text = f"{stage}: {count:,} {'task' if count == 1 else 'tasks'}, {_duration(seconds)}"  # type: ignore[arg-type]
         typer.echo(f"{time.strftime('%H:%M:%S')} {printable(text)}", err=True)
