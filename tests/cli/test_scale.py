@@ -68,6 +68,7 @@ def test_models_of_an_engine_have_predictions_alone(folder: Path, command: str) 
     refused = run(command, folder / "model", *more, code=2).output
     assert "was fitted by an engine, which has no report, edges or explanations" in refused
     assert f"predictions are in {folder}/model/predictions" in refused
+    assert "was fitted by an engine" in run(command, "s3://bucket/model", *more, code=2).output
 
 
 def test_items_and_models_of_an_engine_are_told_apart(folder: Path) -> None:
