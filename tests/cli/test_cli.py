@@ -55,9 +55,11 @@ def test_help_takes_little_longer_than_that_of_an_empty_command() -> None:
     assert seconds_of("-m", "jlgcn", "--help") < 3 * seconds_of("-c", BARE)
 
 
-def test_help_waits_for_no_large_package() -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "jlgcn", "--help"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+@pytest.mark.parametrize("wanted", ["--help", "fit nowhere.csv --label x", "report nowhere"])
+def test_help_and_a_misspelt_path_wait_for_no_large_package(wanted: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "jlgcn", *wanted.split()]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == (2 if "nowhere" in wanted else 0)
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert "jlgcn.cli" in imported
     assert imported.isdisjoint({"torch", "numpy", "scipy", "sklearn", "matplotlib"})
@@ -92,3 +94,12 @@ def test_doctor_measures_a_small_error(dtype: torch.dtype, bound: float) -> None
     assert isinstance(report, KernelReport)
     assert 0 < report.error < bound
     assert report.seconds > 0
+
+
+def test_help_wraps_whole_paragraphs_and_groups_options() -> None:
+    shown = runner.invoke(app, ["fit", "--help"], env={"COLUMNS": "200"}).output
+    paragraph = "listed at once. The model has what was learned of the columns"
+    assert paragraph in " ".join(shown.split())
+    assert max(map(len, shown.splitlines()[:8])) > 100
+    for panel in ("Known graph", "Network", "Engine"):
+        assert f"─ {panel} ─" in shown

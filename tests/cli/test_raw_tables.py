@@ -4,6 +4,7 @@ import csv
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("skrub", reason="needs the extra table")
 from evaluation.messy_table import LABEL, messy_table
 from jlgcn import JLGCNClassifier
 from jlgcn.cli import app
+from jlgcn.estimator.encoding import column_names, sum_by_name
 
 runner = CliRunner()
 NOTES = {
@@ -98,7 +100,9 @@ def test_a_messy_csv_is_one_command_to_a_model_and_one_to_predictions(
     assert np.mean([row["segment"] == true for row, true in zip(rows, truth, strict=True)]) > 0.85
 
 
-def test_every_command_reads_a_model_of_a_raw_table(folder: Path) -> None:
+def test_every_command_reads_a_model_of_a_raw_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = folder / "customers-model"
     if not model.exists():
         run("fit", folder / "customers.csv", "--label", "segment")
@@ -112,6 +116,18 @@ def test_every_command_reads_a_model_of_a_raw_table(folder: Path) -> None:
     name, text = asked[0].split("\t")
     assert name.startswith("Ä-")
     assert text.startswith("Notiz: ")
+    fitted = JLGCNClassifier.load(model)
+    importance = fitted.model_.feature_importance(fitted.model_.num_column_layers - 1)
+    parts, columns = sum_by_name(importance, column_names(fitted))
+    part = dict(zip(columns, parts.tolist(), strict=True))
+    shown_columns = [cell.partition(":")[0] for cell in text.split(" · ")[1:-1]]
+    assert shown_columns == sorted(shown_columns, key=lambda name: -part[name])
+    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    with monkeypatch.context() as patch:
+        patch.setattr("jlgcn.cli.data.sys", terminal)
+        patch.setenv("COLUMNS", "60")
+        cut = run("suggest", model, "-n", 2).output.splitlines()
+    assert [len(line) for line in cut] == [60, 60]
     assert "CH" not in text
     run("report", model, "--folds", 0, "--out", folder / "page.html")
     page = (folder / "page.html").read_text(encoding="utf-8")

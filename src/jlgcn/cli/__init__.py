@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Annotated
 
 import typer
@@ -53,6 +55,10 @@ _COMMANDS = (fit, predict, update, edges, audit, explain, suggest, compare, repo
 for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(paper, name="paper")
+for _each in (app.registered_callback, *app.registered_commands, *paper.registered_commands):
+    if _each is not None and _each.callback is not None:
+        # A paragraph is one line, which is broken at the terminal's width.
+        _each.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(_each.callback) or "")
 
 
 def main() -> None:

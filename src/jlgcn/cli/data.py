@@ -72,12 +72,17 @@ def fit(
         str,
         typer.Option(
             help="Network: authors or paper (code or text of the paper), or decoupled (predict, "
-            "then propagate on the learned graph; starts at the kNN graph of the features)."
+            "then propagate on the learned graph; starts at the kNN graph of the features).",
+            rich_help_panel="Network",
         ),
     ] = "authors",
     hidden: Annotated[
         int | None,
-        typer.Option(min=1, help="Network: features between its layers. Default: the preset's."),
+        typer.Option(
+            min=1,
+            help="Network: features between its layers. Default: the preset's.",
+            rich_help_panel="Network",
+        ),
     ] = None,
     epochs: EpochsOption = 200,
     validation: Annotated[
@@ -86,16 +91,24 @@ def fit(
             metavar="SHARE",
             help="Network: share of the labels of each class that training does not see and that "
             "select the epoch.",
+            rich_help_panel="Network",
         ),
     ] = 0.2,
     backend: Annotated[
         str,
         typer.Option(
             help="Network: learned graphs of all pairs of rows (exact, dense) or of nearest "
-            "neighbours (knn). auto: all pairs up to 5,000 rows on a CPU."
+            "neighbours (knn). auto: all pairs up to 5,000 rows on a CPU.",
+            rich_help_panel="Network",
         ),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Network: seed of its start and of dropout.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Network: seed of its start and of dropout.",
+            rich_help_panel="Network",
+        ),
+    ] = 0,
     device: DeviceOption = "cpu",
     engine: EngineOption = None,
     workers: WorkersOption = None,
@@ -435,7 +448,11 @@ def compare(
     splits: Annotated[int, typer.Option(min=2, help="Number of random splits.")] = 10,
     network: Annotated[
         bool,
-        typer.Option("--network", help="Compare the paper's network, too: minutes, not seconds."),
+        typer.Option(
+            "--network",
+            help="Compare the paper's network, too: minutes, not seconds.",
+            rich_help_panel="Network",
+        ),
     ] = False,
     epochs: EpochsOption = 200,
     device: DeviceOption = "cpu",

@@ -31,6 +31,7 @@ EngineOption = Annotated[
         metavar="ENGINE",
         help='For more rows than memory holds: "local" (a pool of processes) or "ray" (a cluster). '
         "Default: in memory.",
+        rich_help_panel="Engine",
     ),
 ]
 ModelEngineOption = Annotated[
@@ -40,6 +41,7 @@ ModelEngineOption = Annotated[
         metavar="ENGINE",
         help='What runs it: "local" (a pool of processes) or "ray" (a cluster). Default: local for '
         "a model by an engine.",
+        rich_help_panel="Engine",
     ),
 ]
 WorkersOption = Annotated[
@@ -48,6 +50,7 @@ WorkersOption = Annotated[
         "--workers",
         min=1,
         help="Engine: number of processes. Default: one a core, as far as the free memory allows.",
+        rich_help_panel="Engine",
     ),
 ]
 AddressOption = Annotated[
@@ -56,6 +59,7 @@ AddressOption = Annotated[
         "--address",
         metavar="HOST:PORT",
         help='Engine ray: address of the cluster, or "auto". Default: start Ray on this machine.',
+        rich_help_panel="Engine",
     ),
 ]
 OverwriteOption = Annotated[
@@ -64,6 +68,7 @@ OverwriteOption = Annotated[
         "--overwrite",
         help="Engine: replace a model of other data or options in --out, which is refused without. "
         "A fit in memory always replaces one of its kind.",
+        rich_help_panel="Engine",
     ),
 ]
 IdOption = Annotated[
@@ -84,6 +89,7 @@ EdgesOption = Annotated[
         "--edges",
         metavar="FILE",
         help='Known edges, CSV or Parquet: two columns of row ids, and optionally "weight".',
+        rich_help_panel="Known graph",
     ),
 ]
 ItemEdgesOption = Annotated[
@@ -93,6 +99,7 @@ ItemEdgesOption = Annotated[
         metavar="FILE",
         help='Known edges, CSV or Parquet: two columns of row ids, and optionally "weight". With '
         "--engine Parquet files, on disk or s3://.",
+        rich_help_panel="Known graph",
     ),
 ]
 DropOption = Annotated[
@@ -118,6 +125,10 @@ SolverOption = Annotated[
         metavar="SOLVER",
         help='"closed_form" (linear algebra: fast, hyperparameters selected), or "gradient" (the '
         "network of Tang et al., 2019).",
+        rich_help_panel="Network",
     ),
 ]
-EpochsOption = Annotated[int, typer.Option(min=1, help="Epochs of the network, each on all rows.")]
+EpochsOption = Annotated[
+    int,
+    typer.Option(min=1, help="Epochs of the network, each on all rows.", rich_help_panel="Network"),
+]

@@ -54,9 +54,6 @@ def report(
     suspicious and missing edges, rows to label next; an interactive view of the
     graph with an explanation of every edge; and the features that matter.
     """
-    from jlgcn.estimator import JLGCNClassifier
-    from jlgcn.report import write_model_page
-
     with plain_errors():
         page = _page_of(model) if out is None else out
         if page.suffix.lower() not in (".html", ".htm"):
@@ -64,6 +61,9 @@ def report(
                 f"--out must be a file that ends with .html, but it is {page}; rename it"
             )
         check_folder(model)
+        from jlgcn.estimator import JLGCNClassifier  # after the folder is known to be there
+        from jlgcn.report import write_model_page
+
         fitted = JLGCNClassifier.load(model)
         table = fitted.table_
         scores = write_model_page(
