@@ -10,10 +10,11 @@ import typer
 
 import jlgcn
 from jlgcn.cli.audit import audit
-from jlgcn.cli.data import compare, edges, fit, predict, suggest
+from jlgcn.cli.data import compare, edges, fit, suggest
 from jlgcn.cli.doctor import doctor
 from jlgcn.cli.explain import explain
 from jlgcn.cli.paper import paper
+from jlgcn.cli.predict import predict
 from jlgcn.cli.report import report
 from jlgcn.cli.scale import plan, update
 
