@@ -28,6 +28,9 @@ CONTROLS = (
     *("given graph alone", "learned graph alone"),
 )
 
+# Splits of a row with more that a method must have to be compared: as many as peers have.
+_FEWEST_SPLITS = 3
+
 Line = dict[str, Any]
 Lines = dict[str, list[Line]]  # by method
 
@@ -77,8 +80,10 @@ def best_other(lines: Lines) -> str | None:
     def behind(name: str) -> float:
         theirs = _by_split(lines[name])
         common = ours.keys() & theirs.keys()
-        if not common:
+        if not ours:
             return -mean(lines[name])
+        if len(common) < min(_FEWEST_SPLITS, len(ours)):
+            return float("inf")  # one that was begun
         return float(np.mean([ours[split] - theirs[split] for split in common]))
 
     return min(others, key=behind) if others else None
