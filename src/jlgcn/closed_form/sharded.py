@@ -166,7 +166,7 @@ class ShardedNodes:
         learned = [] if self.old is None else self.old.learned
         needed = edge_bytes(self._rows, self.num_candidates, options.n_neighbors)
 
-        def halves(names: list[str]) -> list[dict[str, Any]]:
+        def symmetric_tasks(names: list[str]) -> list[dict[str, Any]]:
             ranked = [*(None for _ in learned), *names]
             return [
                 {"ranked": ranked, "bounds": bounds, "shard": shard}
@@ -175,7 +175,7 @@ class ShardedNodes:
             ]
 
         done = self.runner.run_through(
-            shard_graphs.rank, tasks, shard_graphs.symmetrize, halves, num_bytes=needed
+            shard_graphs.rank, tasks, shard_graphs.symmetrize, symmetric_tasks, num_bytes=needed
         )
         total = float(sum_of(done, "total"))
         scale = options.learned_degree * self.num_nodes / total if total > 0 else 1.0
