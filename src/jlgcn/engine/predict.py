@@ -12,7 +12,7 @@ from jlgcn.closed_form.model import AttachedRows
 from jlgcn.closed_form.shard_graphs import read_classifier
 from jlgcn.closed_form.shards import Files, Output, Rows, scaled, searched
 from jlgcn.engine.table import ids_of, read_ids, read_rows
-from jlgcn.graphs.candidates import Candidates
+from jlgcn.graphs.candidates import Candidates, Features
 from jlgcn.ops.cells import CellIndex
 
 #: New rows that are attached at a time.
@@ -45,11 +45,19 @@ def attach_rows(
     rows = Rows(files, model["x"], bounds)
     fitted = Rows(files, model["scores"], bounds)
     empty = torch.zeros(0, 0)
-    parts = []
-    for batch in raw.split(BATCH_ROWS):
+
+    def read(batch: torch.Tensor) -> tuple[Features, torch.Tensor]:
         x = scaled(files, model["head"], model["scaler"], batch)
-        own = x @ head["projection"]
-        found, _ = index.search(searched(x, own), min(options["n_candidates"], bounds[-1]))
+        return x, x @ head["projection"]
+
+    # One cell after the other, so that rows of a batch share neighbours.
+    cells = torch.cat([index.cells_of(searched(*read(batch))) for batch in raw.split(BATCH_ROWS)])
+    order = cells[:, 0].argsort(stable=True)
+    parts = []
+    for batch in order.split(BATCH_ROWS):
+        x, own = read(raw[batch])
+        count = min(options["n_candidates"], bounds[-1])
+        found, _ = index.search(searched(x, own), count, cells[batch])
         near, place = found.clamp(min=0).unique(return_inverse=True)
         candidates = Candidates(rows.features(near), model["unit"], empty, empty, None, None)
         edges = candidates.attach_to(
@@ -69,7 +77,7 @@ def attach_rows(
     if ids is None:
         ids = ids_of({}, first, len(raw))
     names = (model["id_column"], model["label_column"], model["classes"])
-    return predictions(torch.cat(parts), ids, *names)
+    return predictions(torch.cat(parts)[order.argsort()], ids, *names)
 
 
 def write_predictions(

@@ -146,6 +146,11 @@ class CellIndex:
         faiss = _faiss()
         faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write))
 
+    def cells_of(self, points: Tensor) -> Tensor:  # (M, P), int64
+        """Return the cells that queries look at, the nearest first."""
+        queries = points.contiguous().numpy()
+        return torch.from_numpy(self._index.quantizer.search(queries, self._index.nprobe)[1])
+
     def search(
         self, points: Tensor, num_neighbors: int, cells_of: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -157,10 +162,7 @@ class CellIndex:
             cells_of: the cells that each looks at, see :meth:`assign`; None to find them.
         """
         queries = points.contiguous().numpy()
-        if cells_of is None:
-            cells = self._index.quantizer.search(queries, self._index.nprobe)[1]
-        else:
-            cells = cells_of.long().numpy()
+        cells = (self.cells_of(points) if cells_of is None else cells_of.long()).numpy()
         near = np.zeros(cells.shape, dtype=np.float32)  # lists of whole vectors do not need it
         # One cell after the other, while its rows are in the processor's cache: a third faster.
         order = cells[:, 0].argsort(kind="stable")
