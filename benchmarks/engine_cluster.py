@@ -186,7 +186,6 @@ def compare_machines(num_rows: int, repeats: int) -> dict[str, Any]:
                     )
                 shutil.rmtree(folder / "model")
                 found.append({s: round(t, 2) for s, t in log.seconds.items()})
-                found[-1]["load_average"] = os.getloadavg()[0]
     finally:
         shutil.rmtree(folder)
     return {"seconds_by_stage": seconds}

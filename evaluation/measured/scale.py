@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from evaluation.measured.files import GIB, points, recorded
@@ -121,15 +122,15 @@ def engine_growth(results: Path) -> str:
     """Return time and memory of fits, predictions and updates as rows grow."""
     found = lines_of(results / "scale/engine_growth.jsonl")
     by = {(row["what"], row["rows"]): row for row in found if row["engine"] == "local"}
-    head = ("rows", "fit", "memory", "accuracy", "new rows a second and core", "update", "accuracy")
-    lines: list[Sequence[str]] = [head]
+    fitted = ("rows", "CPU time of the fit", "time", "memory", "of the driver", "accuracy")
+    lines: list[Sequence[str]] = [(*fitted, "new rows a second", "update", "accuracy")]
     sizes = sorted(rows for what, rows in by if what == "fit")
     for rows in sizes:
         fit = by["fit", rows]
         cells = ["", "", ""]
         if ("predict", rows) in by:
             predict = by["predict", rows]
-            cells[0] = f"{predict['new_rows'] / predict['cpu_seconds']:,.0f}"
+            cells[0] = f"{predict['new_rows'] / predict['seconds']:,.0f}"
         if ("update", rows) in by:
             update = by["update", rows]
             share = update["cpu_seconds"] / fit["cpu_seconds"]
@@ -138,8 +139,10 @@ def engine_growth(results: Path) -> str:
         lines.append(
             (
                 f"{rows:,}",
-                f"{fit['cpu_seconds']:.0f} s",
+                f"{fit['cpu_seconds']:,.0f} s",
+                f"{fit['seconds'] / 60:.1f} min",
                 f"{fit['peak_anonymous_bytes'] / GIB:.1f} GiB",
+                f"{fit['driver_anonymous_bytes'] / GIB:.2f} GiB",
                 f"{100 * fit['accuracy']:.1f} %",
                 *cells,
             )
@@ -167,10 +170,10 @@ def engine_stages(results: Path) -> str:
     for kind, stages in STAGES.items():
         seconds = sum(largest["stages"].get(s, {"cpu_seconds": 0})["cpu_seconds"] for s in stages)
         expected = constants[kind] * size.work()[kind] / 1e9
-        lines.append((kind, f"{seconds:.0f} s", f"{expected:.0f} s"))
-    time, memory = size.seconds(constants), size.task_bytes()
+        lines.append((kind, f"{seconds:,.0f} s", f"{expected:,.0f} s"))
+    time, memory = size.seconds(constants), largest["workers"] * size.task_bytes()
     found_time, found_memory = largest["cpu_seconds"], largest["peak_anonymous_bytes"]
-    lines.append(("all, with the driver", f"{found_time:.0f} s", f"{time:.0f} s"))
+    lines.append(("all, with the driver", f"{found_time:,.0f} s", f"{time:,.0f} s"))
     lines.append(("memory", f"{found_memory / GIB:.1f} GiB", f"{memory / GIB:.1f} GiB"))
     off = [
         f"{100 * (ours / measured - 1):+.0f} %"
@@ -193,6 +196,23 @@ def engine_bytes(results: Path) -> str:
     for kind, row in found["stages"].items():
         counted, expected = row["counted_bytes"], row["formula_bytes"]
         lines.append((kind, f"{counted / 1e6:.1f} MB", f"{expected / 1e6:.1f} MB"))
+    return markdown(lines)
+
+
+def engine_machines(results: Path) -> str:
+    """Return the time of each stage on one machine of a Ray cluster and on two."""
+    document = json.loads((results / "scale/engine_machines.json").read_text())
+    runs = document["results"]["seconds_by_stage"]
+    head = (f"{document['settings']['rows']:,} rows", "one machine", "two", "times as fast")
+    lines: list[Sequence[str]] = [head]
+    for kind, stages in [*STAGES.items(), ("all", None)]:
+        seconds = [
+            fmean(sum(t for s, t in run.items() if s in (stages or run)) for run in runs[count])
+            for count in ("1", "2")
+        ]
+        lines.append(
+            (kind, *(f"{each:.1f} s" for each in seconds), f"{seconds[0] / seconds[1]:.2f}")
+        )
     return markdown(lines)
 
 

@@ -66,16 +66,16 @@ STAGES = {
 #: CPU seconds for 10⁹ units of work of each kind, "driver" seconds of a fit, and "memory" the time
 #: of a fit in memory in units of that by an engine: measured on one core of 2.5 GHz.
 DEFAULTS = {
-    "read": 101.0,
-    "project": 0.359,
-    "cells": 0.0619,
-    "search": 0.535,
-    "rank": 7.64,
-    "symmetrize": 269.0,
-    "diffuse": 1.24,
-    "score": 0.263,
-    "driver": 2.17,
-    "memory": 0.969,
+    "read": 110.0,
+    "project": 0.501,
+    "cells": 0.0749,
+    "search": 0.446,
+    "rank": 8.67,
+    "symmetrize": 333.0,
+    "diffuse": 0.706,
+    "score": 0.337,
+    "driver": 1.97,
+    "memory": 0.896,
 }
 _CHECK = record({"schema": whole(1, 1), "constants": record({k: real(0, 1e12) for k in DEFAULTS})})
 
