@@ -155,8 +155,15 @@ def engine_growth(results: Path) -> str:
             math.log(ends[1][key] / ends[0][key]) / span
             for key in ("cpu_seconds", "peak_anonymous_bytes")
         )
-        text += f"\n\nTime grows with exponent {time:.2f}, memory with {memory:.2f}.\n"
-    return text
+        text += f"\n\nTime grows with exponent {time:.2f}, memory with {memory:.2f}."
+    drivers = [
+        f"{row['driver_anonymous_bytes'] / GIB:.2f} GiB at {row['rows']:,} rows"
+        for row in found
+        if row["engine"] == "ray"
+    ]
+    if drivers:
+        text += f" The driver of a fit by Ray takes {' and '.join(drivers)}."
+    return text + "\n"
 
 
 def engine_stages(results: Path) -> str:
