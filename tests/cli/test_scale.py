@@ -95,7 +95,7 @@ def test_plan_recommends_a_way_or_refuses(tmp_path: Path) -> None:
     assert "does not fit" in output
     lines = output.splitlines()
     (in_memory,) = (line.split() for line in lines if line.startswith("in memory"))
-    assert in_memory[4:] == ["13", "min", "does", "not", "fit"]  # CPU time, no time, no machines
+    assert in_memory[4:] == ["10", "min", "does", "not", "fit"]  # CPU time, no time, no machines
     assert "Assumed: 64 features, 10 classes, no edges" in output
     assert "2 workers of 1.7 GiB each; 2 cores, 5.0 GiB a machine" in output
     assert "jlgcn fit … --label COLUMN --out MODEL --engine local --workers 2" in output
