@@ -156,10 +156,9 @@ def first_table(found: dict[str, Lines]) -> str:
         lines = found.get(name, {})
         ours, other = main_method(lines), best_other(lines)
         if ours in lines and other is not None:
-            best, gap = (
-                f"{mean(lines[other]):.1f} ({other})",
-                _interval(difference(known[name], lines, ours, other)),
-            )
+            named = ", ".join(filter(None, [other, _fewer_splits(lines[other], lines[ours])]))
+            best = f"{mean(lines[other]):.1f} ({named})"
+            gap = _interval(difference(known[name], lines, ours, other))
             fixed = difference(known[name], lines, ours, "fixed kNN graph")
             metric = "" if fixed is None else f"{fixed['mean']:+.1f}"
             logistic = _mean(lines, "logistic regression")
@@ -186,6 +185,8 @@ def gains_table(found: dict[str, Lines]) -> str:
         mark = " †" if name in _SEEN_BEFORE else ""
         row = [name + mark, *(_mean(lines, each) for each in (OURS, VALIDATED, *networks))]
         row.append("" if other is None else f"{other} {mean(lines[other]):.1f}")
+        fewer = "" if other is None else _fewer_splits(lines[other], lines[ours])
+        row[-1] += f" ({fewer})" if fewer else ""
         gap = None if other is None else difference(known[name], lines, ours, other)
         cells.append([*row, _interval(gap), str(len(lines[ours]))])
     header = ["data", "closed form", "with validation", *networks, "best other", "ahead", "splits"]
@@ -331,6 +332,12 @@ def cost_table(found: dict[str, Lines]) -> str:
     total = sum(sum(each) for each in hours.values())
     count = sum(len(each) for each in hours.values())
     return markdown([["method", "fits", "CPU hours"], *cells, ["all", str(count), f"{total:.1f}"]])
+
+
+def _fewer_splits(theirs: Sequence[Line], ours: Sequence[Line]) -> str:
+    """Return how many splits another method has, where these are fewer than ours."""
+    count = len(_by_split(theirs))
+    return f"{count} splits" if count < len(_by_split(ours)) else ""
 
 
 def _mean(lines: Lines, name: str) -> str:

@@ -17,6 +17,7 @@ from evaluation.final.tables import (
     difference,
     draw_gains,
     final_lines,
+    first_table,
     gains_table,
     group_gaps,
 )
@@ -157,6 +158,22 @@ def test_splits_are_paired_and_the_best_other_is_named(tmp_path: Path) -> None:
     assert gap is not None
     assert [round(gap[name], 6) for name in ("mean", "low", "high")] == [10, 10, 10]
     assert "| GCN 65.0 | +10.0 (10.0 to 10.0) | 3 |" in gains_table(found)
+
+
+def test_a_method_with_fewer_splits_is_named_with_their_number(tmp_path: Path) -> None:
+    lines = [
+        READING | {"method": method, "split": split, "accuracy": accuracy, "cpu_seconds": 1.0}
+        for method, own in {
+            "closed form, validation": (0.8, 0.7, 0.6, 0.5),
+            "GRAND": (0.9, 0.8, 0.7),
+            "fixed kNN graph": (0.8, 0.7, 0.6, 0.5),
+        }.items()
+        for split, accuracy in enumerate(own)
+    ]
+    (tmp_path / "cora, all edges.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    found = final_lines(tmp_path)
+    assert "| GRAND 80.0 (3 splits) | -10.0 (-10.0 to -10.0) | 4 |" in gains_table(found)
+    assert "| 80.0 (GRAND, 3 splits) | 65.0 | -10.0 (-10.0 to -10.0) |" in first_table(found)
 
 
 def test_tables_are_compared_with_the_one_method_that_is_best_over_all(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from evaluation.final.peers import PEERS, Nodes, consistency
 from evaluation.final.rows import Row, Split, rows
 from evaluation.final.sealed import SealedTest
 from evaluation.peers import GRAND, GNNGuard, SGFormer, cosine, guarded, linear_attention, propagate
+from evaluation.slaps import SLAPS, corrupted
 from evaluation.suite.data import Data
 from jlgcn import SparseGraph
 from jlgcn.ops import SparseFeatures
@@ -103,6 +104,68 @@ def test_an_edge_of_dissimilar_nodes_does_not_change_gnnguards_logits() -> None:
     torch.testing.assert_close(model(x, with_edge), model(x, without))
 
 
+def test_the_graph_of_slaps_is_the_dense_formula_and_its_gradient_too() -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(9, 12) < 0.4).double()
+    model = SLAPS(12, 2, num_neighbors=3, activation="tanh").double()
+    scales = first, second = model.first_scale, model.second_scale
+    for scale in scales:
+        torch.nn.init.uniform_(scale, 0.5, 1.5)
+    y = torch.nn.functional.normalize(torch.tanh(x * first) * second)
+    similarity = y @ y.T
+    nearest = torch.zeros(9, 9).scatter(1, similarity.topk(4).indices, 1.0)
+    matrix = (similarity * nearest + (similarity * nearest).T) / 2
+    degree = matrix.sum(1)
+    expected = matrix / (degree[:, None] * degree).sqrt()
+    pattern, weight = model.learn(SparseFeatures.from_dense(x))
+    found = torch.zeros(9, 9, dtype=torch.float64).index_put((pattern.row, pattern.col), weight)
+    torch.testing.assert_close(found, expected)
+    direction = torch.randn(9, 9, dtype=torch.float64)
+    for one, other in zip(
+        torch.autograd.grad((found * direction).sum(), scales),
+        torch.autograd.grad((expected * direction).sum(), scales),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_denoising_loss_of_slaps_is_the_dense_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    x = SparseFeatures.from_dense((torch.rand(20, 12) < 0.4).float())
+    model = SLAPS(12, 2, num_neighbors=3, denoiser_channels=5).eval()
+    graph = model.learn(x)
+    noisy, asked = corrupted(x)
+    monkeypatch.setattr("evaluation.slaps.corrupted", lambda _: (noisy, asked))
+    matrix = torch.zeros(20, 20).index_put((graph.pattern.row, graph.pattern.col), graph.weight)
+    first, second = model.denoiser.first, model.denoiser.second
+    y = torch.relu(matrix @ first(noisy @ torch.eye(12)))
+    logits, wanted = matrix @ second(y), asked @ torch.eye(12)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits[wanted != 0], (wanted[wanted != 0] > 0).float()
+    )
+    loss = model.denoising_loss(x, graph)
+    torch.testing.assert_close(loss, expected)
+    parameters = [*model.denoiser.parameters(), model.first_scale, model.second_scale]
+    for one, other in zip(
+        torch.autograd.grad(loss, parameters, retain_graph=True),
+        torch.autograd.grad(expected, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_tenth_of_the_words_is_taken_away_beside_five_times_as_many_absent_ones() -> None:
+    torch.manual_seed(0)
+    dense = (torch.rand(500, 400) < 0.05).float()
+    noisy, asked = (each @ torch.eye(400) for each in corrupted(SparseFeatures.from_dense(dense)))
+    taken, absent = asked > 0, asked < 0
+    assert torch.equal(noisy, dense * ~taken)
+    assert dense[taken].all()
+    assert not dense[absent].any()
+    assert float(taken.sum() / dense.sum()) == pytest.approx(0.1, rel=0.05)
+    assert float(absent.sum() / taken.sum()) == pytest.approx(5, rel=0.1)
+
+
 def some_nodes(has_graph: bool) -> Nodes:
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(40) % 2
@@ -140,6 +203,7 @@ def test_peers_are_run_on_three_splits_of_rows_that_they_were_made_for() -> None
     known = rows()
     for number, expected in ((2, {"GRAND", "SGFormer", "GNNGuard"}), (3, set())):
         assert peers_of(known["cora, all edges"], number) == expected
+    assert peers_of(known["cora, no graph"], 0) == {"SLAPS"}
     assert peers_of(known["pubmed, all edges"], 0) == {"SGFormer"}
     assert peers_of(known["flickr, all edges"], 0) == set()
     assert len(seeds("GRAND", known["cora, public split"])) == 3
