@@ -23,11 +23,10 @@ _OF_LARGE = (
 )
 #: Exact graphs of more rows take too long.
 _MAX_EXACT = 5_000
-#: Seeds of methods that depend on random numbers: three where a fit takes minutes.
-_SEEDS, _SEEDS_OF_SLOW = 5, 3
+#: Methods whose fits take minutes: three splits of a row, and three seeds of a single split.
 _SLOW = ("GCNII", "JLGCN", "DecoupledJLGCN", *PEERS)
-#: Splits of a row that GCNII and peers, whose runs take minutes, are run on.
 _SPLITS_OF_SLOW = 3
+_SEEDS, _SEEDS_OF_SLOW = 5, 3
 _DETERMINISTIC = (
     *("closed form", "closed form, validation", "fixed kNN graph"),
     *("given graph alone", "learned graph alone"),
@@ -79,14 +78,13 @@ def methods(row: Row, split: Split, number: int = 0) -> dict[str, Method]:
         found = {name: found[name] for name in found if name in (*ours, *_OF_LARGE)}
     if num_rows > _MAX_EXACT or row.group == "tables":
         found.pop("JLGCN", None)
+    found |= {
+        name: partial(_peer, peer=peer)
+        for name, peer in PEERS.items()
+        if peer.suits(row, has_graph)
+    }
     if number >= _SPLITS_OF_SLOW:
-        found.pop("GCNII", None)
-    else:
-        found |= {
-            name: partial(_peer, peer=peer)
-            for name, peer in PEERS.items()
-            if peer.suits(row, has_graph)
-        }
+        found = {name: method for name, method in found.items() if name not in _SLOW}
     return found
 
 
