@@ -73,9 +73,12 @@ def test_the_readmes_epoch_of_pubmed_is_the_recorded_one() -> None:
     assert pubmed["threads"] == 2
     own = ("citation/pubmed", "jlgcn")
     whole = [line for line in lines if (line["recipe"], line["variant"]) == own]
-    epochs = [line["seconds"] / line["configuration"]["train"]["epochs"] for line in whole]
+    epoch = {
+        line["threads"]: line["seconds"] / line["configuration"]["train"]["epochs"]
+        for line in whole
+    }
     highest = max(line["peak_bytes"] for line in whole) / 2**30
-    said = f"work {min(epochs):.1f} to {max(epochs):.1f} s, to {highest:.2f} GiB"
+    said = f"work {epoch[2]:.1f} s, and {epoch[1]:.1f} s on one thread, to {highest:.2f} GiB"
     assert said in " ".join(text.split())
 
 

@@ -157,7 +157,7 @@ def rows() -> dict[str, Row]:
     for name in ("blogcatalog", "flickr", "amazon_photo"):
         found.append(Row(f"{name}, all edges", "whole", name, num_splits=5))
     attacked = Row("cora, 10 % attacked", "attacked", "cora_metattack", "public", 1, attack=0.1)
-    found += [attacked, replace(attacked, name="cora, not attacked", attack=0.0)]
+    found += [attacked, replace(attacked, name="cora, not attacked", group="whole", attack=0.0)]
     found += [Row(f"{name}, ten splits", "misleading", name, "published") for name in sorted(_TEN)]
     for name in _CITATIONS:
         found.append(Row(f"{name}, public split", "public", name, "public", 1))

@@ -68,8 +68,8 @@ def predict(
     New rows are attached to the learned graph one by one (inductive); --edges
     adds known edges to rows of fit. Without TABLE, the transductive predictions
     of the rows of fit are written, and the column "given" says which of them had a
-    label. Probabilities are calibrated on held-out labels, roughly where labels
-    are few; those of a network are not. "jlgcn report" measures how far they are
+    label. Probabilities are calibrated on held-out labels, with few labels only
+    approximately; those of a network are not. "jlgcn report" measures how far they are
     off.
 
     Cells that a spreadsheet would run as a formula are prefixed with a single
