@@ -233,6 +233,8 @@ def check_cross_edges(edges: Tensor, num_new: int, num_old: int) -> None:
             f"edges must have the shape (2, edges), but it is {tuple(edges.shape)}; the first row "
             "counts new nodes, the second old ones"
         )
+    if edges.dtype.is_floating_point and edges.numel():
+        raise ValueError(f"edges must have an integer dtype, but it is {edges.dtype}; call .long()")
     for what, nodes, size in (("new", edges[0], num_new), ("old", edges[1], num_old)):
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
             raise ValueError(

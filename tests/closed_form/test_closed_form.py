@@ -514,7 +514,7 @@ def test_small_fits_run_on_one_thread(
 
     monkeypatch.setattr("jlgcn.closed_form.fit.select_graph", spy)
     x, y = blobs()
-    options = replace(FIXED, n_components=10**6, n_candidates=1)
+    options = replace(FIXED, n_components=10**6, n_candidates=1, n_neighbors=1)
     torch.set_num_threads(2)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -539,3 +539,33 @@ def test_evidence_states_both_losses_and_no_more_than_they_tell(gain: float, end
     assert sentence.startswith(f"held-out log-loss 0.31 without the graph, {0.31 - gain:.2f} with")
     assert sentence.endswith(end)
     assert "graph helps:" not in sentence
+
+
+def test_a_prior_does_not_raise_a_class_that_no_training_label_has() -> None:
+    x, y = blobs()
+    train = torch.arange(30)[y[:30] < 2]
+    val = torch.arange(30, 60)
+    prior = torch.tensor([0.3, 0.3, 0.4], dtype=F64)
+    model = fit_closed_form(x, y, train=train, val=val, options=FIXED, class_prior=prior)
+    assert set(model.logits.argmax(-1).tolist()) == {0, 1}
+
+
+def test_a_given_self_loop_is_explained_once() -> None:
+    x, y = blobs()
+    loops = torch.tensor([[0, 5], [0, 5]])
+    given = edges_within(y, 200)
+    pairs = torch.cat([given.edge_index, loops], 1)
+    weight = torch.cat([given.weight, torch.full((2,), 3.0)])
+    graph = SparseGraph(pairs, weight, num_nodes=len(x))
+    model = fit_closed_form(x, y, graph, train=torch.arange(15), options=FIXED)
+    for node in (0, 5, 7):
+        scores = model.explain_node(node).scores
+        expected = model.logits[node] - model.logits[node].mean()
+        assert largest_difference(scores - scores.mean(), expected) < 1e-3
+
+
+def test_more_neighbours_than_candidates_are_refused() -> None:
+    x, y = blobs()
+    options = replace(FIXED, n_neighbors=30, n_candidates=20)
+    with pytest.raises(ValueError, match="n_neighbors must be at most n_candidates, 20, but it is"):
+        fit_closed_form(x, y, train=torch.arange(15), options=options)

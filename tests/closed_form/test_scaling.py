@@ -161,3 +161,13 @@ def test_weights_of_words_may_have_any_unit(factor: float) -> None:
     scaler = FeatureScaler.fit(factor * x, "words")
     assert not scaler.is_count
     assert torch.allclose(dense(scaler(factor * x)), expected, rtol=1e-6)
+
+
+def test_a_row_of_words_that_all_rows_have_is_empty() -> None:
+    counts = (torch.arange(60 * 9).view(60, 9) % 4 == 0).float()
+    counts[:, 0] = 1
+    counts[50:, 1:] = 0
+    scaled = FeatureScaler.fit(counts, "words")(counts)
+    assert isinstance(scaled, SparseFeatures)
+    assert not scaled.crow.diff()[50:].any()
+    assert bool(scaled.value.all())

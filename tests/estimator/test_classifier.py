@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from jlgcn import JLGCNClassifier, compare
+from jlgcn import JLGCNClassifier, SparseGraph, compare
 from jlgcn.estimator.labels import read_labels
 from jlgcn.paper import load_planetoid
 from tests.real_data import DATA, needs_data
@@ -444,3 +444,36 @@ def test_the_first_bad_number_of_sparse_features_is_named_by_row_and_column() ->
     X[20, 1] = np.inf
     with pytest.raises(ValueError, match=r"entry \(7, 3\) is nan; fill in or leave out"):
         JLGCNClassifier().fit(X.tocsr(), np.arange(30) % 2)
+
+
+def test_a_fit_that_fails_leaves_no_model() -> None:
+    x, _, few = wine()
+    model = JLGCNClassifier(n_layers=1).fit(x, few)
+    with pytest.raises(ValueError, match="nodes"):
+        model.fit(1000 * x, np.array([*"cba", *["" for _ in few[3:]]]), np.array([[0], [500]]))
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+
+
+def test_validation_rows_are_not_counted_from_the_end() -> None:
+    x, _, few = wine()
+    with pytest.raises(ValueError, match="validation must be numbers of rows from 0 to 177"):
+        JLGCNClassifier().fit(x, few, validation=[-178, 60])
+
+
+def test_a_graph_that_is_being_differentiated_is_taken_as_it_is() -> None:
+    x, _, few = wine()
+    weight = torch.ones(2, requires_grad=True)
+    graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]), weight, num_nodes=len(x))
+    model = JLGCNClassifier(n_layers=1).fit(x, few, graph)
+    assert not model.model_.logits.requires_grad
+
+
+def test_edges_may_come_in_reversed_arrays() -> None:
+    x, _, few = wine()
+    edges, weight = np.array([[0, 1, 2], [3, 4, 5]]), np.array([1.0, 2.0, 3.0])
+    both = np.concatenate([edges, edges[::-1]], 1), np.concatenate([weight, weight])
+    model = JLGCNClassifier(n_layers=1)
+    expected = model.fit(x, few, both).label_distributions_
+    found = model.fit(x, few, (both[0][::-1], both[1][::-1][::-1])).label_distributions_
+    assert np.array_equal(found, expected)

@@ -7,7 +7,11 @@ import torch
 from sklearn.datasets import load_digits, load_wine, make_classification
 
 from jlgcn import Comparison, JLGCNClassifier, compare
-from jlgcn.estimator.comparison import _advice, _advice_on_network
+from jlgcn.estimator.comparison import (
+    _advice,
+    _advice_on_network,
+    _without_whole_classes,
+)
 from jlgcn.estimator.rivals import Problem, logistic_regression
 
 #: Without a given graph.
@@ -195,3 +199,14 @@ def test_scores_are_of_hidden_labels_and_beside_those_of_rivals() -> None:
     x = (x - x.mean(0)) / x.std(0)  # the rival sees scaled features, and no hidden label
     expected = logistic_regression(Problem(torch.from_numpy(x), 3), shown).scores.argmax(1)
     assert found.accuracy["logistic regression"][0] == np.mean((expected == few)[known[asked]])
+
+
+def test_every_class_keeps_a_label_in_every_split() -> None:
+    hidden, codes = np.array([0, 3, 4, 5]), np.array([0, 0, 0, 1, 2, 1])
+    # Both labels of class 1 and the one of class 2 would be hidden.
+    assert _without_whole_classes(hidden, codes).tolist() == [0, 5]
+    x, _ = load_wine(return_X_y=True)
+    y = np.full(len(x), -1)
+    y[:10], y[130:132] = 0, 1
+    found = compare(x, y, n_splits=3, test_size=0.75, network=False)
+    assert len(found.accuracy["logistic regression"]) == 3

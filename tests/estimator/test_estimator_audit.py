@@ -89,3 +89,10 @@ def test_an_audit_refuses_what_it_cannot_do(model: JLGCNClassifier) -> None:
     for ask in (network.audit, network.held_out_labels):
         with pytest.raises(ValueError, match='fit with solver="closed_form"'):
             ask()
+
+
+def test_no_more_missing_edges_are_added_than_were_found(model: JLGCNClassifier) -> None:
+    few = model.audit(IDS, num_missing=3)
+    assert few.num_wrong > 3
+    cleaned = few.cleaned()
+    assert len(cleaned) == len(few.suspicious.source) - few.num_wrong + 3

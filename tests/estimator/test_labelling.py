@@ -256,3 +256,14 @@ def test_connectivities_of_scanpy_are_a_graph() -> None:
     assert model.model_.given.weight.dtype == torch.float32
     assert model.best_params_["given_decay"] is not None
     assert (model.transduction_ == y)[few < 0].mean() > 0.6
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of a learned graph after so few epochs
+def test_a_network_that_learned_again_predicts_rows_in_their_old_unit() -> None:
+    x, y, few = wine()
+    model = JLGCNClassifier(solver="gradient", max_iter=5).fit(x, few)
+    unit = model.model_.unit
+    model.update({100: y[100]}, relearn=True)
+    assert unit > 2
+    assert model.model_.unit == pytest.approx(unit)
+    assert np.abs(model.predict_proba(x) - model.label_distributions_).max() < 0.3

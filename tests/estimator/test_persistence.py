@@ -540,3 +540,13 @@ def test_a_reader_starts_again_when_the_document_changes_under_it(
     monkeypatch.setattr("jlgcn._saved.read_file", read_slowly)
     loaded = JLGCNClassifier.load(tmp_path)
     assert np.array_equal(loaded.label_distributions_, small(2).label_distributions_)
+
+
+def test_a_model_whose_settings_are_numbers_of_numpy_is_saved(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 3)) + 3 * (np.arange(12) % 2)[:, None]
+    y = np.where(np.arange(12) < 4, np.arange(12) % 2, -1)
+    settings = {"n_layers": np.int64(1), "n_neighbors": np.int64(2), "restart": np.float64(0.2)}
+    model = JLGCNClassifier().set_params(**settings).fit(x, y)
+    model.save(tmp_path)
+    loaded = JLGCNClassifier.load(tmp_path)
+    assert np.array_equal(loaded.predict_proba(x), model.predict_proba(x))

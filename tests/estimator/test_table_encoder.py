@@ -224,3 +224,20 @@ def test_dates_of_one_column_may_have_several_formats() -> None:
     found = encoder.transform(pd.DataFrame({"when": ["11.06.2021", "Jun 11, 2021", "2021-06-11"]}))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+def test_booleans_and_0_and_1_are_the_same_at_predict() -> None:
+    frame = pd.DataFrame(mixed())
+    as_numbers = frame.assign(member=frame["member"].astype(int))
+    for fitted, other in ((frame, as_numbers), (as_numbers, frame)):
+        encoder = TableEncoder().fit(fitted)
+        assert (encoder.transform(other) == encoder.transform(fitted)).all()
+
+
+@pytest.mark.parametrize("name", ["since", "seen"])
+def test_a_date_may_be_missing_in_all_new_rows(name: str) -> None:
+    frame = pd.DataFrame(mixed())
+    encoder = TableEncoder().fit(frame)
+    for missing in (np.nan, None):
+        found = encoder.transform(frame.iloc[:1].assign(**{name: missing}))
+        assert np.isfinite(found).all()

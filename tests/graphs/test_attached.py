@@ -129,3 +129,10 @@ def test_an_edge_to_an_old_node_that_is_listed_twice_counts_twice() -> None:
     rows = SparseRows(*twice, num_rows=1)
     assert rows.dense(torch.tensor([0]), 3).tolist() == [[0, 0, 0.75]]
     assert rows.matmul(torch.eye(3)).tolist() == [[0, 0, 0.75]]
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_weights_of_attached_edges_are_checked(weight: float) -> None:
+    graph = SparseGraph(torch.tensor([[0, 1], [1, 0]]))
+    with pytest.raises(ValueError, match="weight must be finite and not negative"):
+        attach(graph, 1, torch.tensor([[0], [1]]), torch.tensor([weight]))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from jlgcn import DenseGraph, KernelGraph, SparseGraph, as_graph
+from jlgcn.graphs.convert import as_cross_edges
 from tests.brute import points
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -181,3 +182,15 @@ def test_numpy_input_is_not_changed() -> None:
     with pytest.warns(UserWarning, match="not writable"):  # PyTorch's, about the memory it shares
         as_graph(edges, 4)
     assert np.array_equal(edges, EDGES.numpy())
+
+
+def test_edges_between_new_and_old_nodes_are_checked() -> None:
+    pairs = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match="weight must have one entry for each of 2 edges"):
+        as_cross_edges((pairs, torch.ones(3)), 2, 9)
+    with pytest.raises(ValueError, match="edges must have an integer dtype"):
+        as_cross_edges((pairs + 0.5, torch.ones(2)), 2, 9)
+    with pytest.raises(ValueError, match="may be an edge_index or a matrix"):
+        as_cross_edges(np.eye(2, 9, dtype=int), 2, 9)
+    index, _ = as_cross_edges(([[], []], []), 2, 9)
+    assert index.shape == (2, 0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import scipy.sparse
 import torch
@@ -95,3 +96,17 @@ def test_distances_of_pairs_dense_and_sparse(monkeypatch: pytest.MonkeyPatch) ->
     none = torch.empty(0, dtype=torch.int64)
     assert pair_distances(first, none, none).shape == (0,)
     assert pair_distances(sparse[0], none, none).shape == (0,)
+
+
+def test_a_scipy_matrix_is_not_changed_and_its_later_changes_have_no_effect() -> None:
+    parts = np.array([0.0, 2.0, 3.0]), np.array([1, 1, 0]), np.array([0, 2, 3])
+    matrix = scipy.sparse.csr_array(parts, shape=(2, 2))  # a 0, and an entry in two parts
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        part.flags.writeable = False
+    features = SparseFeatures.from_scipy(matrix)
+    assert matrix.nnz == 3
+    assert matrix.data.tolist() == [0, 2, 3]
+    canonical = scipy.sparse.csr_array(np.eye(2))
+    features = SparseFeatures.from_scipy(canonical)
+    canonical.data *= 5
+    assert features.value.tolist() == [1, 1]

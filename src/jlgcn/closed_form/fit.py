@@ -267,11 +267,12 @@ def labelled_problem(
 def with_prior(classifier: Classifier, prior: Tensor, problem: Problem[J, D]) -> Classifier:
     """Return a classifier whose bias is shifted to prior probabilities of the classes, (C,).
 
-    By the logarithm of each class's prior over its share of the labels' weight.
+    By the logarithm of each class's prior over its share of the labels' weight. A class that no
+    training label has was not learned, and keeps its bias.
     """
     weight = problem.held_out.final
     share = torch.bincount(problem.y, weight, minlength=problem.num_classes) / weight.sum()
-    shift = (prior.double() / share.clamp(min=1e-12)).log()
+    shift = torch.where(share > 0, prior.double() / share, 1).log()
     return replace(classifier, bias=classifier.bias + shift.to(classifier.bias.dtype))
 
 

@@ -290,14 +290,15 @@ class ClosedFormModel:
             for graph in (self.layers[-1].learned, discounted)
         )
         by_learned = self.learned_scale * learned_weight * message
-        by_given = discounted_weight * message
+        # The self-loop is in the equation already; of the means over neighbours it is an edge.
+        by_given = (discounted_weight * message).masked_fill(is_self.unsqueeze(-1), 0)
         own = start + classifier.own_scores(own_features.unsqueeze(0))
         if len(classifier.blocks):
             own = own + self.block_scores[0][node]
         if len(classifier.blocks) > 1:
             mean = edge_weights(self.hops.mean, node, neighbors, like=message)
             by_given = by_given + mean * (self.block_scores[1] + self.block_scores[2])[neighbors]
-            own = own + by_given[is_self].sum(0)  # a given self-loop
+            own = own + by_given[is_self].sum(0)
         return NodeExplanation.of(
             neighbors[~is_self],
             own=own.reshape(-1),

@@ -126,3 +126,8 @@ def check_options(options: ClosedFormOptions) -> None:
     for name, value in asdict(options).items():
         if value is not None or name not in SELECTED:
             CHECKS[name](value.item() if isinstance(value, np.generic) else value, name)
+    if options.n_neighbors is not None and options.n_neighbors > options.n_candidates:
+        raise ValueError(
+            f"n_neighbors must be at most n_candidates, {options.n_candidates}, but it is "
+            f"{options.n_neighbors}; set n_candidates={options.n_neighbors}, too"
+        )

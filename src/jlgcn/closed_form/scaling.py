@@ -193,6 +193,10 @@ class FeatureScaler:
         row = torch.repeat_interleave(sparse.crow.diff())
         largest = sparse.value.new_zeros(x.shape[0]).scatter_reduce(0, row, sparse.value, "amax")
         sparse = sparse.scaled(_safe_factor(largest), self.scale)
+        if not bool(sparse.value.all()):
+            # Words that all rows have weigh nothing. A row of such words alone is empty, and
+            # empty rows are nobody's neighbours.
+            sparse = SparseFeatures.from_scipy(sparse.to_scipy()).to(x.device)
         norm = sparse.square_norms().sqrt()
         return sparse.scaled(1 / norm.clamp(min=1e-30), torch.ones_like(self.scale))
 

@@ -106,14 +106,15 @@ class Audit:
             num_removed (int ≥ 0 or None, default None): most suspicious edges to leave out; None
                 for `num_wrong`.
             num_added (int ≥ 0 or None, default None): likeliest missing edges to add, with the mean
-                weight of given ones; None for as many as are left out.
+                weight of given ones; None for as many as are left out, if so many were found.
 
         Returns:
             Edges with their given weights.
         """
         found, given = self.pairs, self.pairs.terms[-1].given
         num_removed = self.num_wrong if num_removed is None else num_removed
-        num_added = num_removed if num_added is None else num_added
+        if num_added is None:
+            num_added = min(num_removed, len(found.missing.source))
         for name, number, table in (
             ("num_removed", num_removed, found.suspicious),
             ("num_added", num_added, found.missing),

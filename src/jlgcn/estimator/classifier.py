@@ -195,6 +195,9 @@ class JLGCNClassifier(
                 the closed form and calibrate it, and are not learned from; None for
                 cross-validation. Worth it with hundreds of labels.
         """
+        # A fit that fails leaves no model, rather than the old one with new classes or scales.
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         device = as_device(self.device)
         labels = read_labels(y)
         x, encoder, scaler = encode(X, self.scaler)
@@ -563,7 +566,7 @@ class JLGCNClassifier(
 
         Sequential V-optimal design on the classifier's inputs, see
         :meth:`jlgcn.closed_form.ClosedFormModel.suggest_labels`; of the network, on the input of
-        its last layer.
+        its last layer. Rows of `validation` may be among them: their labels were not kept.
         """
         rows: NDArray[np.int64] = self._fitted.suggest_labels(n).cpu().numpy()
         return rows

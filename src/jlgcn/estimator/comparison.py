@@ -181,6 +181,7 @@ def compare(
     )
     problem: Problem | None = None
     for split, (_, hidden) in enumerate(splits):
+        hidden = _without_whole_classes(hidden, codes[known])
         asked = known[hidden]
         shown = codes.copy()
         shown[asked] = -1
@@ -258,6 +259,21 @@ def _variants(
     for name, change in changes.items():
         model = clone(base).set_params(**{"solver": "closed_form"} | change)
         yield name, model.fit(X, labels, None if name == "learned graph" else graph)
+
+
+def _without_whole_classes(
+    hidden: NDArray[np.int64], codes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the labels to hide without one of each class that would have no label left.
+
+    Args:
+        hidden: positions of labels to hide.
+        codes: classes of all labels, (M,).
+    """
+    num_hidden = np.bincount(codes[hidden], minlength=int(codes.max()) + 1)
+    is_whole = num_hidden == np.bincount(codes)
+    _, first = np.unique(codes[hidden], return_index=True)
+    return np.delete(hidden, first[is_whole[codes[hidden[first]]]])
 
 
 def _advice(found: Comparison) -> str:

@@ -14,6 +14,7 @@ from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.update import update_labels, with_classes
 from jlgcn.estimator.class_weights import class_weights, prior_probabilities
 from jlgcn.estimator.labels import read_labels
+from jlgcn.estimator.network_model import NetworkModel, as_float64
 from jlgcn.estimator.solvers import FittedModel, fit_model
 
 
@@ -118,9 +119,11 @@ def updated(
         y[train] = codes
         counts = torch.ones(len(y), dtype=torch.float64, device=device)
         counts[train] = count
+        # A network's rows are divided by their unit, which it measures again.
+        x = as_float64(model.x, model.unit) if isinstance(model, NetworkModel) else model.x
         found = fit_model(
             parameters,
-            model.x,
+            x,
             y,
             model.given,
             train,

@@ -181,8 +181,10 @@ def split_labels(
         found = np.flatnonzero(found)
     is_val = np.zeros(len(is_known), dtype=bool)
     try:
+        if found.size and int(found.min()) < 0:  # which NumPy would count from the end
+            raise IndexError
         is_val[found] = True
-    except IndexError:
+    except (IndexError, ValueError, TypeError):
         raise ValueError(
             f"validation must be numbers of rows from 0 to {len(is_known) - 1}, or a mask, but it "
             f"is {validation!r:.80}"

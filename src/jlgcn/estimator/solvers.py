@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -161,4 +162,6 @@ def names_of_features(
 
 
 def _values(parameters: dict[str, Any], of: type) -> dict[str, Any]:
-    return {field.name: parameters[field.name] for field in fields(of)}
+    found = {field.name: parameters[field.name] for field in fields(of)}
+    # Grid searches set NumPy's scalars, which a saved model cannot hold.
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}

@@ -69,6 +69,10 @@ class NumberColumn:
         return [self.name, *_missing(self.name, self.has_gaps)]
 
     def features(self, column: Column) -> NDArray[np.float32]:
+        if isinstance(column, Words) and set(column.words) <= set(_TRUTHS):
+            # Booleans, where fit saw 0 and 1.
+            truths = np.array([_TRUTHS[word] for word in column.words])
+            column = Numbers(column.spread(truths, np.nan))
         return _squashed(as_numbers(column, self.style), self.center, self.scale, self.has_gaps)
 
 
@@ -114,6 +118,10 @@ class CategoryColumn:
 
     def features(self, column: Column) -> NDArray[np.float32]:
         found = as_words(column)
+        if isinstance(column, Numbers) and set(self.words) <= set(_TRUTHS):
+            # 0 and 1, where fit saw booleans.
+            names = {str(int(number)): word for word, number in _TRUTHS.items()}
+            found = found._replace(words=[names.get(word, word) for word in found.words])
         place = {word: index for index, word in enumerate(self.words)}
         one_hot = np.zeros((len(found.words), len(place)), dtype=np.float32)
         for row, word in enumerate(found.words):
@@ -157,6 +165,7 @@ class TextColumn:
 #: What is learned of a column: its `name`, the names of its features, and how to compute them.
 FittedColumn = Dropped | NumberColumn | DateColumn | CategoryColumn | TextColumn
 _WAVES = ("sine", "cosine")
+_TRUTHS = {"true": 1.0, "false": 0.0}
 
 
 def vectorizer(cut: Terms, terms: list[str] | None, **options: int) -> Any:  # noqa: ANN401
@@ -191,6 +200,8 @@ def as_dates(column: Column, date_formats: list[str]) -> NDArray[np.float64]:
     """Return a column as seconds since 1970, NaN where it has no date."""
     if isinstance(column, Dates):
         return column.seconds
+    if isinstance(column, Numbers) and bool(np.isnan(column.values).all()):
+        return column.values  # a column without any entry has no type
     if isinstance(column, Words):
         dates = np.array(
             [to_seconds(word, date_formats) for word in column.words], dtype=np.float64

@@ -255,6 +255,7 @@ def as_sparse(graph: Any, num_nodes: int, dtype: torch.dtype) -> SparseGraph | N
         )
     if found.has_no_edges:
         return None
+    found = found.detach()
     if not float(found.weight.amax()) <= _largest_square_root(dtype):
         raise ValueError(
             f"weights of the graph must be at most {_largest_square_root(dtype):.0e}, but the "

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from jlgcn._validation import check_cross_edges
+from jlgcn._validation import check_cross_edges, check_weight
 from jlgcn.graphs.graph import Graph
 from jlgcn.graphs.kernel import kernel_weights
 from jlgcn.graphs.sparse import SparseGraph
@@ -252,6 +252,7 @@ def attach(
     row, col = edges
     if weight is None:
         weight = torch.ones(row.shape[0], dtype=graph.dtype, device=graph.device)
+    check_weight(weight, edges)
     return AttachedGraph(graph, SparseRows(row, col, weight, num_new))
 
 

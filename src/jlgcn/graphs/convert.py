@@ -5,10 +5,17 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from jlgcn._validation import caller_level, check_cross_edges, check_not_negative, check_real
+from jlgcn._validation import (
+    caller_level,
+    check_cross_edges,
+    check_not_negative,
+    check_real,
+    check_weight,
+)
 from jlgcn.errors import NodeCountError, OneWayEdgesWarning
 from jlgcn.graphs.dense import DenseGraph
 from jlgcn.graphs.graph import Graph
@@ -100,19 +107,25 @@ def as_cross_edges(
             f"each of {num_old} old ones, but its shape is {shape}; an edge_index must have an "
             "integer dtype"
         )
-    index = index.long()
     check_cross_edges(index, num_new, num_old)
+    index = index.long()
+    if num_new == 2 and num_old > 4 and index.shape[1] == num_old and int(index.max()) <= 1:
+        raise ValueError(
+            f"an array of 2 × {num_old} zeros and ones may be an edge_index or a matrix of edges "
+            "from 2 new nodes; of a matrix call .astype(float)"
+        )
+    if weight is not None:
+        check_weight(weight, index)
     unique, place = torch.unique(index, dim=1, return_inverse=True)
     if unique.shape[1] < index.shape[1]:
         warnings.warn(_duplicates(index.shape[1] - unique.shape[1], weight), stacklevel=2)
     if weight is None:
         return unique, torch.ones(unique.shape[1], device=index.device)
-    check_not_negative(weight, "weight")
     return unique, weight.new_zeros(unique.shape[1]).index_add(0, place, weight)
 
 
 def _cross_array(graph: Any) -> tuple[Tensor, Tensor | None, tuple[int, ...] | None]:  # noqa: ANN401
-    array = torch.as_tensor(graph)
+    array = _as_tensor(graph)
     check_real(array.dtype, "graph")
     is_matrix = array.dtype.is_floating_point or array.dtype == torch.bool
     if not is_matrix or not array.numel():
@@ -129,7 +142,7 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Gra
             raise ValueError("num_nodes is needed for graph=None, but it is None; pass num_nodes")
         return SparseGraph.without_edges(num_nodes)
     if _is_array(graph):
-        return _from_array(torch.as_tensor(graph), num_nodes, notes)
+        return _from_array(_as_tensor(graph), num_nodes, notes)
     index, weight, shape = _read_edges(graph)
     if shape is None:
         size = getattr(graph, "num_nodes", None)
@@ -140,6 +153,11 @@ def _convert(graph: Any, num_nodes: int | None, notes: list[UserWarning]) -> Gra
             "column for each node"
         )
     return _from_edges(index, weight, shape[0], notes)
+
+
+def _as_tensor(array: Any) -> Tensor:  # noqa: ANN401
+    """Return a tensor; PyTorch refuses arrays of NumPy with negative strides, such as a[::-1]."""
+    return torch.as_tensor(np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array)
 
 
 def _is_array(graph: Any) -> bool:  # noqa: ANN401
@@ -231,12 +249,12 @@ def _edges_of_data(data: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
 
 
 def _as_index(edge_index: Any) -> Tensor:  # noqa: ANN401
-    index = torch.as_tensor(edge_index)
+    index = _as_tensor(edge_index)
     return index.long() if not index.dtype.is_floating_point and index.numel() else index
 
 
 def _as_weight(weight: Any) -> Tensor | None:  # noqa: ANN401
     if weight is None:
         return None
-    tensor = torch.as_tensor(weight)
+    tensor = _as_tensor(weight)
     return tensor if tensor.dtype.is_floating_point else tensor.to(torch.get_default_dtype())

@@ -52,8 +52,11 @@ class SparseFeatures:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseFeatures:  # noqa: ANN401
-        """Convert a SciPy sparse matrix of any format, to float64 if it is, else to float32."""
-        matrix = scipy.sparse.csr_array(matrix)
+        """Convert a SciPy sparse matrix of any format, to float64 if it is, else to float32.
+
+        The matrix is copied, so that it is not changed, and later changes of it have no effect.
+        """
+        matrix = scipy.sparse.csr_array(matrix, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         wide = matrix.dtype == np.float64
