@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     (
         *("errors", "_optional", "_files", "_schema", "_saved", "_stats", "_devices", "_memory"),
-        *("_threads", "_validation"),
+        *("_processes", "_threads", "_validation"),
     ),
     ("ops",),
     ("graphs",),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jlgcn.cli.data import _model_of
 from jlgcn.engine import ShardedModel
 from jlgcn.engine.plan import DEFAULTS, save_constants
 from tests.cli.test_data import run
@@ -75,6 +76,7 @@ def test_items_and_models_of_an_engine_are_told_apart(folder: Path) -> None:
     items = folder / "items"
     refused = run("fit", items, "--label", "kind", "--out", folder / "other", code=2).output
     assert "items is a folder: add --engine local" in refused
+    assert ". is a folder: add --engine local" in run("fit", ".", "--label", "k", code=2).output
     path = folder / "items" / "a.parquet"
     refused = run("fit", path, "--label", "kind", "--out", folder / "model", code=2).output
     assert "model holds a model by an engine; pass another --out" in refused
@@ -85,6 +87,27 @@ def test_items_and_models_of_an_engine_are_told_apart(folder: Path) -> None:
     assert (
         "no column 'ids' (asked for as id); did you mean 'id'? Its columns are 'id', 'k" in refused
     )
+
+
+def test_a_model_in_an_object_store_needs_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,k\n" + "1,x\n2,y\n" * 20)
+    refused = run("fit", "t.csv", "--label", "k", "--out", "s3://bucket/model", code=2).output
+    assert "s3://bucket/model is not on disk: add --engine local" in refused
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("path", [".", "./", "..", "items/.."])
+def test_the_model_of_a_folder_is_beside_it(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "items.v1"
+    (here / "items").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    found = str(here if path != ".." else tmp_path).partition(".v1")[0]
+    assert _model_of(path) == f"{found}-model"
 
 
 def test_plan_recommends_a_way_or_refuses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
 import shutil
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from jlgcn.nn import JLGCN, JLGCNOutput
+from jlgcn.nn import JLGCN
 from jlgcn.training import GraphTrainConfig, RunOptions, TrainConfig
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.faults.figures import count, record
@@ -150,24 +152,18 @@ def test_all_terminated_runs_leave_a_checkpoint(tmp_path: Path) -> None:
     assert all(map(ended_as_promised, runs)), [r for r in runs if not ended_as_promised(r)]
 
 
-class SlowInEpoch3(JLGCN):
-    """A network whose fourth epoch would take a minute."""
-
-    started: Path
-    num_calls = 0
-
-    def forward(self, *args: Any, **keywords: Any) -> JLGCNOutput:  # noqa: ANN401
-        self.num_calls += self.training
-        if self.num_calls == 4:
-            self.started.touch()
-            time.sleep(60)
-        return super().forward(*args, **keywords)
-
-
 def train_slowly(folder: Path) -> None:
+    """Train a network whose fourth epoch would take a minute."""
     torch.manual_seed(0)
-    model = SlowInEpoch3(6, 8, 2, rank=3)
-    model.started = folder / "slow"
+    model = JLGCN(6, 8, 2, rank=3)
+    calls = itertools.count(1)
+
+    def wait_in_epoch_3(module: nn.Module, _: object) -> None:
+        if module.training and next(calls) == 4:
+            (folder / "slow").touch()
+            time.sleep(60)
+
+    model.register_forward_pre_hook(wait_in_epoch_3)
     config = TrainConfig(epochs=NUM_EPOCHS["nodes"], lr=0.02, lr_step=20)
     options = RunOptions(checkpoints=folder / "checkpoints")
     fit_data(model, small_data(), config=config, options=options)

@@ -142,6 +142,32 @@ def test_loaders_train_and_draw_from_the_default_generator() -> None:
     assert set(found.measured) == {"model_bytes"}
 
 
+def unlabelled(graphs: list[Data]) -> list[Data]:
+    return [Data(x=graph.x, edge_index=graph.edge_index, y=-1) for graph in graphs]
+
+
+def test_test_graphs_of_a_loader_without_a_label_are_not_counted() -> None:
+    source = {"train": loader(GRAPHS[:10]), "val": loader(GRAPHS[10:20])}
+    expected = fit(**source, test=loader(GRAPHS[20:26]))
+    mixed = [*unlabelled(GRAPHS[26:]), *GRAPHS[20:26]]
+    found = fit(**source, test=loader(mixed))
+    assert found.test_accuracy == expected.test_accuracy
+    assert found.measured == expected.measured
+    assert found.parameter_sha256 == expected.parameter_sha256
+    none = fit(**source, test=loader(unlabelled(GRAPHS[20:])))
+    assert math.isnan(none.test_accuracy)
+    assert set(none.measured) == {"model_bytes"}
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+@pytest.mark.parametrize("place", [1, 7])  # in the first batch, and in one after it
+def test_training_and_validation_graphs_of_a_loader_need_labels(part: str, place: int) -> None:
+    graphs = [*GRAPHS[:place], *unlabelled(GRAPHS[place : place + 1]), *GRAPHS[place + 1 : 10]]
+    source = {"train": loader(GRAPHS[:10]), "val": loader(GRAPHS[10:20])} | {part: loader(graphs)}
+    with pytest.raises(ValueError, match=f"0 or more at the graphs of {part}, but .* is -1; rem"):
+        fit(**source)
+
+
 def test_a_whole_batch_of_a_loader_is_the_batch_of_a_list() -> None:
     config = GraphTrainConfig(epochs=3, batch_size=10, lr=0.01)
     listed = fit(GRAPHS, config=config, model=without_dropout(), **SPLIT)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from evaluation.sealed_test import seal
 from jlgcn.graphs import Graph
-from jlgcn.nn import JLGCN, JLGCNOptions
+from jlgcn.nn import JLGCN, DecoupledJLGCN, JLGCNOptions
 from jlgcn.ops import SparseFeatures
 from jlgcn.paper.baselines import GCN
 from jlgcn.paper.node_data import NodeData
-from jlgcn.training import FitResult, RunOptions, TrainConfig
+from jlgcn.training import DecoupledConfig, FitResult, RunOptions, TrainConfig
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
-from jlgcn.training.loop import Best
+from jlgcn.training.loop import Best, Run, Snapshot
 from tests.processes import run_processes
 from tests.training.node_worker import history
 from tests.training.small import fit_data, small_data, train_small
@@ -281,6 +281,33 @@ def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
         train_small(1, 3, tmp_path)
 
 
+OTHER_NETWORKS: list[tuple[Callable[[float], nn.Module], float, float]] = [
+    (lambda dropout: JLGCN(6, 8, 2, rank=3, dropout=dropout), 0.9, 0.0),
+    (lambda slope: JLGCN(6, 8, 2, rank=3, negative_slope=slope), 0.2, 0.1),
+    (lambda restart: DecoupledJLGCN(6, 8, 2, restart=restart), 0.1, 0.2),
+    (lambda dropout: GCN(6, 2, 4, dropout), 0.5, 0.0),  # of which its repr says nothing
+]
+
+
+@pytest.mark.parametrize(("make", "setting", "other"), OTHER_NETWORKS)
+def test_checkpoints_of_a_network_of_other_settings_are_refused(
+    make: Callable[[float], nn.Module], setting: float, other: float, tmp_path: Path
+) -> None:
+    def train(setting: float) -> str:
+        torch.manual_seed(0)
+        model = make(setting)
+        kind = DecoupledConfig if isinstance(model, DecoupledJLGCN) else TrainConfig
+        options = RunOptions(checkpoints=tmp_path)
+        return fit_data(
+            model, small_data(), config=kind(epochs=1), seed=0, options=options
+        ).parameter_sha256
+
+    first = train(setting)
+    assert train(setting) == first
+    with pytest.raises(ValueError, match=r"are of another run.*other network"):
+        train(other)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("_one_thread")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -296,6 +323,40 @@ def test_signals_leave_a_checkpoint(tmp_path: Path, number: signal.Signals, code
     assert returned == code
     assert load_checkpoint(tmp_path) is not None
     assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("during", ["snapshot", "save"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_signal_between_two_epochs_leaves_a_checkpoint(
+    during: str, last: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kind: Any = Run if during == "snapshot" else Snapshot
+    original = getattr(kind, during)
+    sent: list[int] = []
+
+    def interrupted(self: Any, *args: Any) -> Any:  # noqa: ANN401
+        epoch = self.epoch
+        if epoch == (3 if last else 1) and not sent:
+            sent.append(epoch)
+            signal.raise_signal(signal.SIGTERM)
+        return original(self, *args)
+
+    monkeypatch.setattr(kind, during, interrupted)
+    options = RunOptions(
+        checkpoints=tmp_path, checkpoint_seconds=0 if during == "save" else math.inf
+    )
+
+    def train() -> FitResult:
+        torch.manual_seed(0)
+        config = TrainConfig(epochs=3, glr_weight=0)
+        return fit_data(GCN(6, 2, 4), small_data(), config=config, seed=0, options=options)
+
+    with pytest.raises(SystemExit, match="143"):
+        train()
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1]["epoch"] >= sent[0]
+    assert len(train().history) == 3
 
 
 @pytest.mark.nightly

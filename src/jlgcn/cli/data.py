@@ -159,6 +159,8 @@ def fit(
             raise ValueError(
                 f"{table} is {'not on disk' if '://' in table else 'a folder'}: add --engine local"
             )
+        if "://" in out:
+            raise ValueError(f"{out} is not on disk: add --engine local, or pass a folder as --out")
         found, labels, id_column = read_labelled(Path(table), id_column, label, drop)
         from jlgcn.estimator import JLGCNClassifier  # after the file is known to be good
         from jlgcn.estimator.document import TableNames
@@ -206,9 +208,11 @@ def fit(
 
 def _model_of(table: str) -> str:
     """Return the folder of the model of a table, beside it."""
-    if "://" in table:
-        raise typer.BadParameter("pass --out, a folder to write the model to")
     path = Path(table)
+    if path.name in ("", ".."):  # "." has a name only once it is resolved
+        path = path.resolve()
+    if "://" in table or not path.name:
+        raise typer.BadParameter("pass --out, a folder to write the model to")
     return str(path.with_name(f"{path.name.partition('.')[0]}-model"))
 
 

@@ -141,6 +141,7 @@ def recipe_commands(
         from dataclasses import replace
         from multiprocessing import get_context
 
+        from jlgcn._processes import end_with_parent
         from jlgcn.distributed.launch import torchrun_group
         from jlgcn.ops.precision import without_denormals
         from jlgcn.training import RunOptions
@@ -169,7 +170,9 @@ def recipe_commands(
                     for experiment, seed, keywords in wanted:
                         _echo_result(_run_seed(experiment, seed, threads, shown, keywords))
                 return
-            with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            with ProcessPoolExecutor(
+                jobs, mp_context=get_context("spawn"), initializer=end_with_parent
+            ) as pool:
                 tasks = [
                     pool.submit(_run_seed, experiment, seed, threads, quiet, keywords)
                     for experiment, seed, keywords in wanted

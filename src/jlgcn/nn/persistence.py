@@ -88,6 +88,30 @@ def arguments_of(network: SavedModule) -> dict[str, Any]:
     return {name: _plain(getattr(network, name)) for name in network._ARGUMENTS}
 
 
+def settings_of(network: nn.Module) -> dict[str, Any]:
+    """Return the class of a network and its settings as JSON, such as dropout.
+
+    The settings of a network of another library are the numbers, flags and strings among the
+    attributes of its modules; `repr` leaves many out.
+    """
+    kind = type(network).__name__
+    if isinstance(network, SavedModule):
+        return {"class": kind, "arguments": arguments_of(network)}
+    modules = {
+        path: {"class": type(module).__name__} | _plain_attributes(module)
+        for path, module in network.named_modules()
+    }
+    return {"class": kind, "modules": modules}
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, str]:
+    return {
+        name: repr(value)  # NaN would differ from itself
+        for name, value in vars(module).items()
+        if isinstance(value, (int, float, str)) and name != "training" and name[0] != "_"
+    }
+
+
 def restored(kind: type[Network], tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Network:
     """Return a network of these parameters, in evaluation mode, on their device.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from jlgcn.distributed.collectives import process_group
+from jlgcn.training.graph_labels import read_labels
 from jlgcn.training.loop import state_hash
 from jlgcn.training.points import augment, choose_points, drop_points
 
@@ -230,14 +231,14 @@ class LoaderSource(GraphSource):
     def first(self) -> tuple[Any, ...]:
         """Return the first training batch."""
         with _keeping_random_state(self.like.device):
-            first = self._read(next(iter(self.loaders["train"])), slice(None))
+            first = self._read(next(iter(self.loaders["train"])), slice(None), "train")
         check_batch(first.num_graphs)
         return first.args
 
     def train(self) -> Iterator[GraphBatch]:
         """Return the batches of an epoch."""
         for found in self.loaders["train"]:
-            batch = self._read(found, _own_part())
+            batch = self._read(found, _own_part(), "train")
             if batch.num_graphs >= _fewest():
                 yield batch
 
@@ -247,20 +248,20 @@ class LoaderSource(GraphSource):
             with _keeping_random_state(self.like.device):  # a loader draws a seed for its workers
                 batches = iter(self.loaders[part])
             for found in batches:
-                yield self._read(found, slice(None))
+                yield self._read(found, slice(None), part)
 
-    def _read(self, found: Any, own: slice) -> GraphBatch:  # noqa: ANN401
+    def _read(self, found: Any, own: slice, part: str) -> GraphBatch:  # noqa: ANN401
         if isinstance(found, (tuple, list)) and len(found) == 2:
             points, y = (torch.as_tensor(each).to(self.like.device) for each in found)
             points = _as_dtype(points, self.like)
-            y = read_labels(y, len(points))
+            y = read_labels(y, len(points), part=part)
             return GraphBatch((points[own],), y[own], len(y), points.shape[1])
         if not hasattr(found, "to_data_list"):
             raise TypeError(
                 "a loader must return batches of torch_geometric.loader.DataLoader, or pairs of "
                 f"clouds and classes, but it returned a {type(found).__name__}; use that loader"
             )
-        y = read_labels(getattr(found, "y", None), found.num_graphs)
+        y = read_labels(getattr(found, "y", None), found.num_graphs, part=part)
         graphs = [read_graph(graph) for graph in found.to_data_list()]
         return _collated(graphs[own], y, own, self.like)
 
@@ -282,24 +283,6 @@ def read_graph(item: Any) -> OneGraph:  # noqa: ANN401
             "degrees of its nodes (torch_geometric.transforms.OneHotDegree)"
         )
     return OneGraph(x, getattr(item, "edge_index", None), getattr(item, "edge_weight", None))
-
-
-def read_labels(y: Any, num_graphs: int) -> Tensor:  # noqa: ANN401
-    """Return the class of each graph as a vector, or raise."""
-    if y is None:
-        raise ValueError("each graph needs a class, but y is None; set y of every graph")
-    labels = torch.as_tensor(y)
-    if labels.shape not in ((num_graphs,), (num_graphs, 1)):
-        raise ValueError(
-            f"y must have a class for each of {num_graphs} graphs, but its shape is "
-            f"{tuple(labels.shape)}; pass -1 for graphs without a label"
-        )
-    if labels.dtype.is_floating_point or labels.dtype.is_complex:
-        raise ValueError(
-            f"y must be of integers, but it is {labels.dtype}, which may hide NaN; pass -1 for "
-            "graphs without a label, and call y.long()"
-        )
-    return labels.flatten().long()
 
 
 def _collated(graphs: list[OneGraph], y: Tensor, own: slice, like: Tensor) -> GraphBatch:

@@ -24,8 +24,8 @@ from jlgcn.training.graph_batches import (
     ListSource,
     LoaderSource,
     read_graph,
-    read_labels,
 )
+from jlgcn.training.graph_labels import read_labels
 from jlgcn.training.inputs import as_nodes, as_tensor
 
 

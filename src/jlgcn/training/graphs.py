@@ -264,9 +264,14 @@ def _measure(
     """Return the accuracies of the test graphs, and the size of the network."""
     model.eval()
     num_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    unknown = {"test_accuracy": math.nan, "model_bytes": num_bytes}
     if not source.has_test_labels:
-        return {"test_accuracy": math.nan, "model_bytes": num_bytes}
+        return unknown
     logits, y = _evaluate(model, source.evaluate("test"), config.precision)
+    is_labelled = y >= 0  # known of a loader only once it was read
+    logits, y = logits[is_labelled], y[is_labelled]
+    if len(y) == 0:
+        return unknown
     predicted = logits.argmax(-1)
     confusion = y.new_zeros(logits.shape[1], logits.shape[1])
     confusion.index_put_((y, predicted), torch.ones_like(y), accumulate=True)

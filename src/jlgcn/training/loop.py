@@ -19,6 +19,7 @@ from jlgcn._schema import list_of, real, record, text, whole
 from jlgcn._validation import check_finite
 from jlgcn.distributed.collectives import process_group
 from jlgcn.nn import JLGCN
+from jlgcn.nn.persistence import settings_of
 from jlgcn.training.checkpoint import load_checkpoint, save_checkpoint
 from jlgcn.training.interrupt import GraceExpired, deferred_interruption
 
@@ -200,18 +201,23 @@ class Run:
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
         """Resume from the newest checkpoint, if any; raise if another run wrote it.
 
-        A run is the same if its identity, its initial parameters and its random state are.
+        A run is the same if its identity, its network, its initial parameters and its random state
+        are.
         """
-        self.identity = identity | {"start": state_hash(self.snapshot().tensors)}
+        self.identity = identity | {
+            "network": settings_of(self.model),
+            "start": state_hash(self.snapshot().tensors),
+        }
         found = load_checkpoint(folder)
         if found is None:
             return
         tensors, state = found
         if state.get("identity") != self.identity:
             raise ValueError(
-                f"the checkpoints in {folder} are of another run (other configuration, data, "
-                "initial parameters or seed); to resume, create the network as that run did; to "
-                "start again, choose another folder, or delete them"
+                f"the checkpoints in {folder} are of another run (other network, configuration, "
+                "data, initial parameters or seed), or of an older version of jlgcn; to resume, "
+                "create the network as that run did; to start again, choose another folder, or "
+                "delete them"
             )
         try:
             _STATE(state, "")
@@ -334,16 +340,20 @@ def run_epochs(
             run.seconds = before + time.perf_counter() - started
             bar.set_postfix(loss=f"{loss:.3f}", val=f"{row['val_accuracy']:.3f}", refresh=False)
             bar.update()
-            is_due = interruption.signal or time.perf_counter() - saved > options.checkpoint_seconds
-            if checkpoints is not None and is_first:
+            if writes:
                 snapshot = run.snapshot()
-                if is_due:
-                    snapshot.save(checkpoints)
-                    saved = time.perf_counter()
-            if interruption.signal:
+            # Read once: a signal after this waits for the next epoch, or for the last save.
+            is_stopping = interruption.signal is not None
+            is_due = is_stopping or time.perf_counter() - saved > options.checkpoint_seconds
+            if checkpoints is not None and snapshot is not None and is_due:
+                snapshot.save(checkpoints)
+                saved = time.perf_counter()
+            if is_stopping:
                 interruption.raise_it()
-    if checkpoints is not None and snapshot is not None:
-        snapshot.save(checkpoints)
+        if checkpoints is not None and snapshot is not None:
+            snapshot.save(checkpoints)
+        if interruption.signal is not None:
+            interruption.raise_it()
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
