@@ -20,6 +20,7 @@ from evaluation.final.tables import (
     first_table,
     gains_table,
     group_gaps,
+    methods_table,
 )
 from tests.real_data import needs_data
 
@@ -173,7 +174,25 @@ def test_a_method_with_fewer_splits_is_named_with_their_number(tmp_path: Path) -
     (tmp_path / "cora, all edges.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     found = final_lines(tmp_path)
     assert "| GRAND 80.0 (3 splits) | -10.0 (-10.0 to -10.0) | 4 |" in gains_table(found)
-    assert "| 80.0 (GRAND, 3 splits) | 65.0 | -10.0 (-10.0 to -10.0) |" in first_table(found)
+    assert "| 80.0 (GRAND, 3 splits) | 65.0, -10.0 (-10.0 to -10.0) |" in first_table(found)
+    assert "| cora, all edges | 65.0 | 80.0 (3) |" in methods_table(found)
+
+
+def test_networks_of_ours_have_columns_of_their_own(tmp_path: Path) -> None:
+    lines = [
+        READING | {"method": method, "split": split, "accuracy": accuracy, "cpu_seconds": 1.0}
+        for method, own in {
+            "closed form": (0.8, 0.7, 0.6),
+            "GCN": (0.7, 0.6, 0.5),
+            "DecoupledJLGCN": (0.9, 0.8, 0.7),
+        }.items()
+        for split, accuracy in enumerate(own)
+    ]
+    (tmp_path / "cora, no graph.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    table = gains_table(final_lines(tmp_path))
+    assert "| DecoupledJLGCN | best other | ahead | DecoupledJLGCN ahead | splits |" in table
+    gaps = "+10.0 (10.0 to 10.0) | +20.0 (20.0 to 20.0) | 3 |"
+    assert f"| 70.0 |  | 80.0 | GCN 60.0 | {gaps}" in table
 
 
 def test_tables_are_compared_with_the_one_method_that_is_best_over_all(tmp_path: Path) -> None:
