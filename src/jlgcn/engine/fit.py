@@ -94,6 +94,7 @@ def fit_shards(
     if not overwrite:
         say_resumed(engine.store, tasks)
     read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
+    check_widths(read, table)
     raw = [done.name for done in read]
     labels = labels_in(read, bounds)
     check_classes(items, label, labels.values())
@@ -193,6 +194,20 @@ def shard_bytes(table: ItemTable) -> int:
 def read_bytes(rows: int, num_columns: int) -> int:
     """Return the memory that reading rows takes."""
     return 2**29 + 24 * rows * max(64, num_columns)
+
+
+def check_widths(read: Sequence[Done], table: ItemTable) -> None:
+    """Raise if the lists of a column are of one length in some shards and of another in others."""
+    expected = read[0].summary["widths"].tolist()
+    for done in read:
+        for name, one, other in zip(
+            table.columns, expected, done.summary["widths"].tolist(), strict=True
+        ):
+            if one != other:
+                raise ValueError(
+                    f"column {name!r} has lists of {one} numbers in some files of {table.uri} and "
+                    f"of {other} in others; write vectors of one length"
+                )
 
 
 def labels_in(read: Sequence[Done], bounds: Sequence[int]) -> dict[int, str]:

@@ -209,8 +209,8 @@ def read_rows(
     id_column: str | None,
     label_column: str | None,
     pieces: Any,  # noqa: ANN401
-) -> tuple[Tensor, Any, list[str | None]]:
-    """Return features, (n, F), ids as an Arrow array or None, and labels as text."""
+) -> tuple[Tensor, list[int], Any, list[str | None]]:
+    """Return features, (n, F), how many are of each column, ids (Arrow) or None, and labels."""
     arrow = require("pyarrow", "scale", f"reading {uri}")
     parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
     files, _ = filesystem(uri)
@@ -221,7 +221,9 @@ def read_rows(
             table = parquet.ParquetFile(file).read_row_group(group, columns=wanted)
         tables.append(table.slice(first, rows))
     table = arrow.concat_tables(tables)
-    x = torch.from_numpy(np.concatenate([_numbers(table, name, uri) for name in columns], 1))
+    parts = [_numbers(table, name, uri) for name in columns]
+    x, widths = torch.from_numpy(np.concatenate(parts, 1)), [part.shape[1] for part in parts]
+    del parts
     ids = None
     if id_column is not None:
         ids = table.column(id_column).cast(arrow.large_string()).combine_chunks()
@@ -230,7 +232,7 @@ def read_rows(
     labels: list[str | None] = []
     if label_column is not None:
         labels = table.column(label_column).cast(arrow.string()).to_pylist()
-    return x, ids, labels
+    return x, widths, ids, labels
 
 
 def _numbers(table: Any, name: str, uri: str) -> np.ndarray:  # noqa: ANN401
@@ -238,15 +240,20 @@ def _numbers(table: Any, name: str, uri: str) -> np.ndarray:  # noqa: ANN401
     arrow = require("pyarrow", "scale", "features")
     column, kinds = table.column(name).combine_chunks(), arrow.types
     width = 1
-    if kinds.is_list(column.type) or kinds.is_fixed_size_list(column.type):
-        values = column.flatten()
-        width = len(values) // max(1, len(column))
-        if width * len(column) != len(values) or column.null_count:
+    if (
+        kinds.is_list(column.type)
+        or kinds.is_large_list(column.type)  # which polars writes
+        or kinds.is_fixed_size_list(column.type)
+    ):
+        compute = require("pyarrow.compute", "scale", "features")
+        lists = column
+        lengths = compute.list_value_length(lists).unique().to_pylist()
+        width, column = lengths[0] or 0, lists.flatten()
+        if len(lengths) > 1 or width == 0 or lists.null_count:
             raise ValueError(
                 f"lists of features must be equally long, but those in column {name!r} of {uri} "
                 "are not; write one vector a row"
             )
-        column = values
     if not (
         kinds.is_integer(column.type)
         or kinds.is_floating(column.type)
@@ -278,7 +285,7 @@ def read_shard(
     num_sampled: int,
 ) -> Output:
     """Read a shard: features and ids to its file, statistics and labels to the summary."""
-    x, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
+    x, widths, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
     found = ColumnStatistics.of(x)
     known = [row for row, label in enumerate(labels) if label not in UNLABELED]
     summary = {
@@ -286,6 +293,7 @@ def read_shard(
         for name, value in found._asdict().items()
     }
     summary |= {
+        "widths": torch.tensor(widths),
         "sample": x[:: max(1, -(-len(x) // num_sampled))],
         "labeled": torch.tensor(known, dtype=torch.int64),
         "labels": to_bytes([labels[row] for row in known]),

@@ -15,6 +15,7 @@ from jlgcn.closed_form.sharded_prepare import prepare_nodes
 from jlgcn.engine.document import names_of_parts
 from jlgcn.engine.fit import (
     as_classes,
+    check_widths,
     clean,
     joined_edges,
     labels_in,
@@ -66,6 +67,7 @@ def update_shards(
         tasks = [task | {"num_sampled": 1} for task in table.arguments()]
         say_resumed(engine.store, tasks, names_of_parts(document))
         read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
+        check_widths(read, table)
         if (width := len(read[0].summary["mean"])) != len(scaler.shift):
             raise ValueError(
                 f"rows must have the {len(scaler.shift)} features of the model, but those of "
