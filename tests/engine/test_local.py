@@ -224,7 +224,10 @@ def test_a_finished_fit_is_not_repeated_and_a_model_is_not_replaced(
     model = fit(tmp_path)
     ran: list[str] = []
     monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *arguments: ran.append(arguments[3]))
+    for folder in ("parts", "predictions"):  # of a process that was killed
+        (tmp_path / "model" / folder / f".a.data.{16 * '0'}.tmp").write_text("")
     assert fit(tmp_path).document == model.document
+    assert not [*(tmp_path / "model").glob("*/.*")]
     assert not ran
     assert "model is there already, of the same inputs" in caplog.text
     monkeypatch.undo()

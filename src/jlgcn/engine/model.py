@@ -13,7 +13,7 @@ from jlgcn.engine.document import read_document
 from jlgcn.engine.executors import EngineName, open_executor
 from jlgcn.engine.fit import fit_shards
 from jlgcn.engine.predict import BATCH_ROWS, attach_rows
-from jlgcn.engine.store import Store, filesystem
+from jlgcn.engine.store import Store, absolute, below, filesystem
 from jlgcn.engine.table import open_table
 from jlgcn.engine.tasks import Engine, Task
 from jlgcn.engine.update import update_shards
@@ -195,7 +195,7 @@ class ShardedModel:
             num_workers: see there.
             address: see there.
         """
-        found = self.document
+        found, items, out = self.document, absolute(items), absolute(out)
         table = open_table(
             items,
             id_column=found["id_column"],
@@ -211,7 +211,7 @@ class ShardedModel:
         num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
         with open_executor(engine, num_workers, address) as executor:
             _check_out(out, {f"{Task.of(attach_rows, task).name}.parquet" for task in tasks})
-            runner = Engine(Store(out, f"{self.uri}/parts"), executor)
+            runner = Engine(Store(out, below(absolute(self.uri), "parts")), executor)
             runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
         return table.bounds[-1]
 
