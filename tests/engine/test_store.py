@@ -8,6 +8,8 @@ import pytest
 
 from jlgcn.engine import ShardedModel
 from jlgcn.engine.store import Store, absolute, below
+from jlgcn.engine.tasks import Task
+from tests.engine.tables import draw, write
 
 
 def test_a_name_is_put_before_the_options_of_a_server() -> None:
@@ -23,6 +25,23 @@ def test_folders_of_a_disk_are_absolute(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert absolute("model") == str(tmp_path / "model")
     assert absolute("s3://bucket/model") == "s3://bucket/model"
+
+
+def test_tasks_get_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(draw(100), tmp_path)
+
+    class Asked(Exception):  # noqa: N818
+        pass
+
+    def execute(self: object, uris: tuple[str, ...], tasks: list[Task], num_bytes: int) -> None:
+        assert uris == (str(tmp_path / "model" / "parts"),)
+        assert tasks[0].arguments["uri"] == str(tmp_path / "items")
+        raise Asked
+
+    monkeypatch.setattr("jlgcn.engine.local.LocalExecutor.execute", execute)
+    with pytest.raises(Asked):
+        ShardedModel.fit("items", label="kind", id_column="id", out="model", num_workers=1)
 
 
 def test_a_folder_is_made_when_it_is_written_to(tmp_path: Path) -> None:

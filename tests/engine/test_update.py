@@ -120,24 +120,35 @@ def test_an_update_is_made_once_and_goes_on(
     ("change", "message"),
     [
         ({}, "an update needs new rows, edges or labels; pass some"),
+        ({"items": "many"}, "would have more than 3 shards; take shard_rows larger, or fit again"),
         ({"items": "old"}, "ids must be unique, but 300 are those of several rows: .*, …; drop"),
         ({"labels": "strange"}, "no label in .* is of a row of the model; use its ids"),
         ({"labels": "edges"}, "must have a column 'id', but it has"),
     ],
 )
-def test_errors_say_what_to_do(change: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_errors_say_what_to_do(
+    change: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     items = draw(300)
     model = fit(items, tmp_path, "model")
     strange = pa.table({"id": ["nobody"], "kind": ["class 0"]})
     pq.write_table(strange, tmp_path / "strange.parquet")
+    many = pa.table({"id": range(500), **{f"f{k}": np.zeros(500) for k in range(6)}})
+    pq.write_table(many, tmp_path / "many.parquet")
     paths = {
+        "many": tmp_path / "many.parquet",
         "old": tmp_path / "model-items" / "items",
         "strange": tmp_path / "strange.parquet",
         "edges": tmp_path / "model-items" / "edges.parquet",
     }
     before = model.document
+    monkeypatch.setattr("jlgcn.engine.update.MAX_SHARDS", 3)  # two are those of the fit
     with pytest.raises(ValueError, match=message):
-        model.update(num_workers=1, **{k: str(paths[v]) for k, v in change.items()})  # type: ignore[arg-type]
+        model.update(
+            num_workers=1,
+            shard_rows=300,
+            **{k: str(paths[v]) for k, v in change.items()},  # type: ignore[arg-type]
+        )
     assert ShardedModel.load(model.uri).document == before
 
 

@@ -93,6 +93,12 @@ def fit_shards(
     stamp = stamp_of(items, edges, None)
     asked = [stamp, label, id_column, sorted(drop), scaler, asdict(options), shard_rows]
     inputs = [stamp, f"fit-{sha256_of(json.dumps(asked).encode())}"]
+    if id_column is None and (like_ids := [name for name in table.columns if _names_rows(name)]):
+        logger.warning(
+            "features are named like ids: %s; name the rows by one with --id (id_column=), leave "
+            "out others with --drop (drop=)",
+            ", ".join(map(repr, like_ids)),
+        )
     with sole_writer(out):
         replaced = hash_of_present(out)
         if (present := _model_in(out, inputs[1], overwrite=overwrite)) is not None:
@@ -143,6 +149,10 @@ def fit_shards(
         }
         fitted = fit_layers(problem, options)
         return write_model(out, fields, problem, fitted, fitted_scaler, raw, replaced)
+
+
+def _names_rows(column: str) -> bool:
+    return column.lower() == "id" or column.lower().endswith("_id")
 
 
 def _model_in(out: str, asked: str, *, overwrite: bool) -> dict[str, Any] | None:
@@ -199,12 +209,12 @@ def joined_edges(engine: Engine, edges: str, rows: Mapping[str, Any]) -> list[st
 
 def shard_bytes(table: ItemTable) -> int:
     """Return the memory that reading a shard takes."""
-    return read_bytes(max(np.diff(table.bounds).tolist()), len(table.columns))
+    return read_bytes(max(np.diff(table.bounds).tolist()), table.width) + table.group_bytes
 
 
-def read_bytes(rows: int, num_columns: int) -> int:
-    """Return the memory that reading rows takes."""
-    return 2**29 + 24 * rows * max(64, num_columns)
+def read_bytes(rows: int, num_features: int) -> int:
+    """Return the memory that rows take, besides the row groups that they are read from."""
+    return 2**29 + 24 * rows * max(64, num_features)
 
 
 def check_widths(read: Sequence[Done], table: ItemTable) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from jlgcn._files import sha256_of
 from jlgcn._optional import require
 from jlgcn.closed_form.scaling import ColumnStatistics
-from jlgcn.closed_form.shards import Files, Output, features_to_tensors
+from jlgcn.closed_form.shards import MAX_SHARDS, Files, Output, features_to_tensors
 from jlgcn.engine.store import filesystem
 from jlgcn.io.table_file import no_column
 from jlgcn.ops import SparseFeatures
@@ -26,9 +26,12 @@ logger = logging.getLogger(__name__)
 MAX_SHARD_ROWS = 2**17
 _MAX_SHARD_NUMBERS = 2**26
 
-# Features of a shard are stored as sparse if at most this share of them is not 0.
-_SPARSE_SHARE = 0.25
+#: Features of a shard are stored as sparse if at most this share of them is not 0.
+SPARSE_SHARE = 0.25
 _MIN_SPARSE_COLUMNS = 100
+
+# Memory in which a row group is decoded, in units of what it takes then, as measured.
+_DECODING = 3
 
 # Columns that an error lists.
 _SHOWN = 20
@@ -48,6 +51,8 @@ class ItemTable:
         label_column: column of classes; None for none.
         pieces: for every shard, parts of files: path, row group, first row, number of rows.
         stamp: hash of the files' sizes and times, by which changed files are told from old ones.
+        width: about how many features a row has: lists have several.
+        group_bytes: memory in which the largest row group is decoded, whatever a shard takes of it.
     """
 
     uri: str
@@ -56,6 +61,8 @@ class ItemTable:
     label_column: str | None
     pieces: tuple[tuple[tuple[str, int, int, int], ...], ...]
     stamp: str
+    width: int
+    group_bytes: int
 
     @property
     def bounds(self) -> list[int]:
@@ -66,7 +73,8 @@ class ItemTable:
     def arguments(self) -> list[dict[str, Any]]:
         """Return the arguments of :func:`read_shard` for every shard."""
         common = asdict(self)
-        del common["pieces"]
+        for name in ("pieces", "width", "group_bytes"):
+            del common[name]
         return [
             common | {"pieces": pieces, "shard": shard} for shard, pieces in enumerate(self.pieces)
         ]
@@ -95,13 +103,12 @@ def open_table(
     """
     parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
     files, found = parquet_files(uri)
-    width, names, parts = 1, None, []
+    first, names, parts = None, None, []
     for info in found:
         with files.open_input_file(info.path) as file:
             meta = parquet.ParquetFile(file)
             if names is None:
-                names = list(meta.schema_arrow.names)
-                width = _width(meta, {id_column, label_column, *drop})
+                first, names = meta.metadata, list(meta.schema_arrow.names)
             elif set(names) - set(meta.schema_arrow.names):
                 missing = sorted(set(names) - set(meta.schema_arrow.names))[0]
                 raise ValueError(
@@ -128,9 +135,20 @@ def open_table(
         columns = list(features)
     if not columns or not sum(rows for *_, rows in parts):
         raise ValueError(f"{uri} must have a row and a column of features; add some")
+    width, num_bytes = _size_of_row(first, set(names).difference(columns))
     limit = shard_rows or rows_of_shard(width)
+    count = -(-sum(rows for *_, rows in parts) // limit)
+    if count > MAX_SHARDS:
+        raise ValueError(
+            f"shards of {limit:,} rows would be {count:,} shards, but {MAX_SHARDS:,} are the most; "
+            "take shard_rows larger"
+        )
     pieces = tuple(_shards(parts, limit))
-    return ItemTable(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri))
+    group_bytes = _DECODING * num_bytes * max(rows for *_, rows in parts)
+    return ItemTable(
+        *(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri)),
+        *(width, group_bytes),
+    )
 
 
 def check_classes(uri: str, column: str, labels: Collection[str]) -> None:
@@ -173,15 +191,18 @@ def parquet_files(uri: str) -> tuple[Any, list[Any]]:
     return files, kept
 
 
-def _width(meta: Any, others: set[str | None]) -> int:  # noqa: ANN401
-    """Return about how many numbers a row has: of a list, by its first row group."""
-    total = 0
-    group = meta.metadata.row_group(0) if meta.num_row_groups else None
-    for index in range(meta.metadata.num_columns):
-        name = meta.metadata.schema.column(index).path.split(".")[0]
-        if name not in others and group is not None:
-            total += -(-group.column(index).num_values // max(1, group.num_rows))
-    return max(1, total)
+def _size_of_row(meta: Any, others: set[str]) -> tuple[int, int]:  # noqa: ANN401
+    """Return about how many features a row has, and bytes decoded, by the first row group."""
+    total = num_bytes = 0
+    group = meta.row_group(0) if meta.num_row_groups else None
+    for index in range(meta.num_columns):
+        if group is None or meta.schema.column(index).path.split(".")[0] in others:
+            continue
+        column = group.column(index)
+        count = -(-column.num_values // max(1, group.num_rows))
+        total += count
+        num_bytes += count * (4 if column.physical_type in ("FLOAT", "INT32") else 8)
+    return max(1, total), num_bytes
 
 
 def _shards(
@@ -220,7 +241,13 @@ def read_rows(
         with files.open_input_file(path) as file:
             table = parquet.ParquetFile(file).read_row_group(group, columns=wanted)
         tables.append(table.slice(first, rows))
-    table = arrow.concat_tables(tables)
+    try:
+        # Files may hold integers, floating-point numbers or gaps alone in the same column.
+        table = arrow.concat_tables(tables, promote_options="permissive")
+    except arrow.ArrowTypeError as error:
+        raise ValueError(
+            f"files of {uri} must have columns of one type each, but {error}; write them alike"
+        ) from None
     parts = [_numbers(table, name, uri) for name in columns]
     x, widths = torch.from_numpy(np.concatenate(parts, 1)), [part.shape[1] for part in parts]
     del parts
@@ -299,7 +326,7 @@ def read_shard(
         "labels": to_bytes([labels[row] for row in known]),
     }
     share = int(found.num_nonzero.sum()) / max(1, x.numel())
-    is_sparse = share <= _SPARSE_SHARE and x.shape[1] >= _MIN_SPARSE_COLUMNS
+    is_sparse = share <= SPARSE_SHARE and x.shape[1] >= _MIN_SPARSE_COLUMNS
     tensors = features_to_tensors(SparseFeatures.from_dense(x) if is_sparse else x)
     if ids is not None:
         _, offsets, content = ids.buffers()

@@ -13,6 +13,7 @@ from jlgcn.closed_form.scaling import FeatureScaler
 from jlgcn.closed_form.shard_bytes import EDGES_BYTES
 from jlgcn.closed_form.sharded import OldShards
 from jlgcn.closed_form.sharded_prepare import prepare_nodes
+from jlgcn.closed_form.shards import MAX_SHARDS
 from jlgcn.engine.document import hash_of_present, names_of_parts, read_document
 from jlgcn.engine.fit import (
     as_classes,
@@ -90,6 +91,11 @@ def _updated(
             features=document["columns"],
             shard_rows=shard_rows,
         )
+        if len(document["x"]) + len(table.pieces) > MAX_SHARDS:
+            raise ValueError(
+                f"{uri} would have more than {MAX_SHARDS:,} shards; take shard_rows larger, or fit "
+                "again"
+            )
         tasks = [task | {"num_sampled": 1} for task in table.arguments()]
         say_resumed(engine.store, tasks, names_of_parts(document))
         read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
