@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -224,7 +230,10 @@ def test_a_finished_fit_is_not_repeated_and_a_model_is_not_replaced(
     model = fit(tmp_path)
     ran: list[str] = []
     monkeypatch.setattr("jlgcn.engine.local.run_task", lambda *arguments: ran.append(arguments[3]))
+    for folder in ("parts", "predictions"):  # of a process that was killed
+        (tmp_path / "model" / folder / f".a.data.{16 * '0'}.tmp").write_text("")
     assert fit(tmp_path).document == model.document
+    assert not [*(tmp_path / "model").glob("*/.*")]
     assert not ran
     assert "model is there already, of the same inputs" in caplog.text
     monkeypatch.undo()
@@ -277,3 +286,63 @@ def test_a_document_that_was_changed_is_refused(folder: Path, tmp_path: Path) ->
     (tmp_path / "shards.json").write_text(text.replace('"n_neighbors": 8', '"n_neighbors": 9'))
     with pytest.raises(ValueError, match="does not have its own hash"):
         ShardedModel.load(str(tmp_path))
+
+
+def sleep(files: object, folder: str, number: int) -> Output:
+    """A stage that says which process it is, and takes longer than any test."""
+    Path(folder, f"{number}-{os.getpid()}").write_text("")
+    time.sleep(600)
+    return Output()
+
+
+def drive(folder: str) -> None:
+    tasks = [Task.of(sleep, {"folder": folder, "number": number}) for number in range(2)]
+    LocalExecutor(2).execute((f"{folder}/parts",), tasks, 1)
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+def test_processes_of_a_pool_end_with_their_driver(tmp_path: Path) -> None:
+    driver = multiprocessing.get_context("spawn").Process(target=drive, args=(str(tmp_path),))
+    driver.start()
+
+    def pids() -> list[int]:
+        return [int(path.name.split("-")[1]) for path in tmp_path.glob("*-*")]
+
+    try:
+        started = time.monotonic()
+        while len(pids()) < 2:
+            assert driver.is_alive()
+            assert time.monotonic() < started + 120
+            time.sleep(0.1)
+        driver.kill()  # the driver alone, as the system does for want of memory
+        driver.join()
+        killed = time.monotonic()
+        while any(map(is_running, pids())) and time.monotonic() < killed + 10:
+            time.sleep(0.1)
+        assert not [pid for pid in pids() if is_running(pid)]
+    finally:
+        driver.kill()
+        for pid in filter(is_running, pids()):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from jlgcn.closed_form.shards import project\n"
+        "from jlgcn.engine.local import LocalExecutor\n"
+        "from jlgcn.engine.tasks import Task\n"
+        "LocalExecutor(2).execute(('parts',), [Task.of(project, {'shard': 0})], 1)\n"
+    )
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (line,) = (each for each in done.stderr.splitlines() if each.startswith("OSError"))
+    assert "a process that ran project was killed" in line
+    assert 'or the script has no `if __name__ == "__main__":` around the call' in line

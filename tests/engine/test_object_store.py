@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyarrow import fs
 
 from jlgcn.engine import ShardedModel
+from jlgcn.engine.store import Store
 from tests.engine.tables import OPTIONS, draw, read, write
 
 server = pytest.importorskip("moto.server", reason="pip install moto[server]")
@@ -69,3 +71,43 @@ def test_an_object_store_gives_the_predictions_of_a_disk(
     # Of intermediate files nothing is left, neither there nor in the cache.
     names = {info.base_name for info in s3.get_file_info(fs.FileSelector("bucket/model/parts"))}
     assert not any(name.startswith(("rank", "search", "diffuse")) for name in names)
+
+
+def test_a_server_may_be_named_in_the_uri(
+    s3: fs.S3FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, host = os.environ["AWS_ENDPOINT_URL"].partition("//")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    out = f"s3://bucket/named/model/?scheme=http&endpoint_override={host}"
+    write(draw(100), tmp_path)
+    rows = str(tmp_path / "items")
+    model = ShardedModel.fit(
+        rows, label="kind", id_column="id", out=out, num_workers=1, options=OPTIONS
+    )
+    found = s3.get_file_info(fs.FileSelector("bucket/named", recursive=True))
+    folders = {info.path.rpartition("/")[0] for info in found if info.is_file}
+    model_folder = "bucket/named/model"
+    assert folders == {model_folder, f"{model_folder}/parts", f"{model_folder}/predictions"}
+    edges = str(tmp_path / "edges.parquet")
+    updated = ShardedModel.load(out).update(edges=edges, num_workers=1)
+    assert updated.document["edges"] != model.document["edges"]
+    assert updated.predict(rows, str(tmp_path / "out"), num_workers=1) == 100
+
+
+@pytest.mark.usefixtures("s3")
+def test_what_fails_while_it_is_written_does_not_appear() -> None:
+    store = Store("s3://bucket/parts")
+
+    def write_half(content: bytes) -> None:
+        with store.writing("kept-1.data") as file:
+            file.write(content)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half(b"half")
+    assert not store.has("kept-1", ".data")
+    with store.writing("kept-1.data") as file:
+        file.write(b"whole")
+    with pytest.raises(ZeroDivisionError):
+        write_half(b"half")
+    assert store.read("kept-1.data") == b"whole"

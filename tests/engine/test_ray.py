@@ -88,3 +88,57 @@ def test_a_task_that_fails_says_why(tmp_path: Path) -> None:
         executor.execute(uris, [Task.of(die, {})], 2**20)
     with pytest.raises(ValueError, match="but the largest machine of the cluster has"):
         executor.execute(uris, [Task.of(fail, {"kind": "value"})], 2**50)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (
+            Exception("The node timed out\nduring startup"),
+            OSError,
+            r"start \(The node timed out\);",
+        ),
+        (
+            RuntimeError("no port"),
+            OSError,
+            r"Ray did not start \(no port\); if the machine is busy",
+        ),
+        (ConnectionError("no cluster at a:1"), ConnectionError, "^no cluster at a:1$"),
+        (ValueError("no such address"), ValueError, "^no such address$"),
+    ],
+)
+def test_a_ray_that_does_not_start_says_why(
+    error: Exception, expected: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**arguments: object) -> None:
+        raise error
+
+    ended: list[bool] = []
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    with pytest.raises(expected, match=message):
+        RayExecutor()
+    assert bool(ended) == (expected is OSError)
+
+
+def test_errors_of_ray_itself_are_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(found: object) -> None:
+        raise ray.exceptions.ObjectLostError("00" * 28, None, "")
+
+    class Run:
+        def options(self, **options: object) -> Run:
+            return self
+
+        def remote(self, *arguments: object) -> str:
+            return "found"
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    resources = {"Alive": True, "Resources": {"memory": 2**40, "CPU": 1}}
+    monkeypatch.setattr(ray, "nodes", lambda: [resources])
+    monkeypatch.setattr(ray, "wait", lambda running: (running[:1], running[1:]))
+    monkeypatch.setattr(ray, "get", lost)
+    executor = RayExecutor()
+    executor._run = Run()
+    with pytest.raises(OSError, match=r"^Ray failed in fail \(ObjectLostError: .*\); run"):
+        executor.execute((str(tmp_path),), [Task.of(fail, {"kind": "value"})], 1)

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jlgcn._files import locked
+from jlgcn.closed_form.fit import refit_heads
 from jlgcn.engine import ShardedModel
 from jlgcn.engine.tasks import run_task
 from tests.engine.tables import OPTIONS, Items, draw, read, write
@@ -118,22 +120,77 @@ def test_an_update_is_made_once_and_goes_on(
     ("change", "message"),
     [
         ({}, "an update needs new rows, edges or labels; pass some"),
+        ({"items": "many"}, "would have more than 3 shards; take shard_rows larger, or fit again"),
         ({"items": "old"}, "ids must be unique, but 300 are those of several rows: .*, …; drop"),
         ({"labels": "strange"}, "no label in .* is of a row of the model; use its ids"),
         ({"labels": "edges"}, "must have a column 'id', but it has"),
     ],
 )
-def test_errors_say_what_to_do(change: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_errors_say_what_to_do(
+    change: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     items = draw(300)
     model = fit(items, tmp_path, "model")
     strange = pa.table({"id": ["nobody"], "kind": ["class 0"]})
     pq.write_table(strange, tmp_path / "strange.parquet")
+    many = pa.table({"id": range(500), **{f"f{k}": np.zeros(500) for k in range(6)}})
+    pq.write_table(many, tmp_path / "many.parquet")
     paths = {
+        "many": tmp_path / "many.parquet",
         "old": tmp_path / "model-items" / "items",
         "strange": tmp_path / "strange.parquet",
         "edges": tmp_path / "model-items" / "edges.parquet",
     }
     before = model.document
+    monkeypatch.setattr("jlgcn.engine.update.MAX_SHARDS", 3)  # two are those of the fit
     with pytest.raises(ValueError, match=message):
-        model.update(num_workers=1, **{k: str(paths[v]) for k, v in change.items()})  # type: ignore[arg-type]
+        model.update(
+            num_workers=1,
+            shard_rows=300,
+            **{k: str(paths[v]) for k, v in change.items()},  # type: ignore[arg-type]
+        )
     assert ShardedModel.load(model.uri).document == before
+
+
+def test_an_update_of_what_was_changed_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = draw(200)
+    model = fit(items, tmp_path, "model")
+    document = tmp_path / "model" / "shards.json"
+    given = {}
+    for row in (0, 1):
+        given[row] = str(tmp_path / f"{row}.parquet")
+        columns = {"id": items.ids[[row]], "kind": [f"class {items.y[row]}"]}
+        pq.write_table(pa.table(columns), given[row])
+
+    def refit_meanwhile(*arguments: Any) -> Any:  # noqa: ANN401
+        document.write_text(document.read_text() + " ")
+        return refit_heads(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jlgcn.engine.update.refit_heads", refit_meanwhile)
+        with pytest.raises(ValueError, match=r"shards.json was changed meanwhile by another fit"):
+            model.update(labels=given[0], num_workers=1)
+    assert ShardedModel.load(model.uri).document == model.document
+
+    updated = model.update(labels=given[0], num_workers=1)
+    # The same one again changes nothing; another one must start from what is there.
+    assert model.update(labels=given[0], num_workers=1).document == updated.document
+    with pytest.raises(ValueError, match="was changed since it was loaded; load it again, or go"):
+        model.update(labels=given[1], num_workers=1)
+    again = updated.update(labels=given[1], num_workers=1)
+    assert len(again.document["inputs"]) == len(model.document["inputs"]) + 2
+
+
+def test_one_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jlgcn.engine.store._LOCK_SECONDS", 0.1)
+    items = draw(100)
+    model = fit(items, tmp_path, "model")
+    with locked(tmp_path / "model"):
+        edges = str(tmp_path / "model-items" / "edges.parquet")
+        with pytest.raises(OSError, match=r"another process has been writing to .*model for 0 s"):
+            model.update(edges=edges, num_workers=1)
+        with pytest.raises(OSError, match=r"another process has been writing to .*model for 0 s"):
+            ShardedModel.fit(edges, label="to", out=model.uri, overwrite=True, num_workers=1)
+    assert ShardedModel.load(model.uri).document == model.document

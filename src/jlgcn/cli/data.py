@@ -231,6 +231,7 @@ def _fit_shards(
 ) -> None:
     """Fit by an engine, and say what was learned."""
     from jlgcn.engine import ShardedModel
+    from jlgcn.engine.store import below
 
     model = ShardedModel.fit(
         items,
@@ -250,7 +251,7 @@ def _fit_shards(
         f"{model.num_rows:,} rows, {found['num_labels']:,} labels of {len(found['classes'])} "
         f"classes (features scaled as {found['scaler']['kind']}); kNN graph with n_neighbors="
         f"{found['options']['n_neighbors']}; {found['evidence']}. Predictions are in "
-        f"{out}/predictions."
+        f"{below(out, 'predictions')}."
     )
     typer.echo(f'Next: "jlgcn predict {out} NEW --out SCORES".')
 

@@ -74,7 +74,9 @@ OverwriteOption = Annotated[
 IdOption = Annotated[
     str | None,
     typer.Option(
-        "--id", metavar="COLUMN", help="Column of unique row ids. Default: found, or row numbers."
+        "--id",
+        metavar="COLUMN",
+        help="Column of unique row ids. Default: found, or row numbers; with --engine row numbers.",
     ),
 ]
 LabelOption = Annotated[

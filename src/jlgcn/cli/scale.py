@@ -86,6 +86,7 @@ def update(
     again; an update that is there is not made twice. After many, fit again.
     """
     from jlgcn.engine import ShardedModel
+    from jlgcn.engine.store import below
 
     with plain_errors(), stages_shown():
         if not is_sharded(model):
@@ -104,7 +105,7 @@ def update(
     typer.echo(
         f"{found.num_rows:,} rows ({found.num_rows - before.num_rows:,} new), "
         f"{found.document['num_labels']:,} labels of {len(found.document['classes'])} classes; "
-        f"{found.document['evidence']}. Predictions are in {model}/predictions."
+        f"{found.document['evidence']}. Predictions are in {below(model, 'predictions')}."
     )
 
 

@@ -27,6 +27,9 @@ from jlgcn.ops.sparse_matrix import pair_distances
 #: Most equal rows of a shard that are in the index: more would make a cell that takes O(N²).
 MAX_EQUAL = 256
 
+#: Most shards: by_shard sorts their numbers as 16 bits, by radix.
+MAX_SHARDS = 2**16
+
 # Principal components by which sparse rows are searched.
 _SEARCHED_COMPONENTS = 128
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jlgcn._files import hash_of_document
+from jlgcn._files import hash_of_document, sha256_of
 from jlgcn._schema import flag, list_of, maybe, real, record, text, whole, word
 from jlgcn.closed_form.options import CHECKS
 from jlgcn.closed_form.scaling import KINDS
-from jlgcn.engine.store import Store
+from jlgcn.engine.store import Store, below
 
 DOCUMENT = "shards.json"
 
@@ -66,7 +66,7 @@ def read_document(uri: str) -> dict[str, Any]:
         ) from None
     own_hash = found.pop("sha256", "") if isinstance(found, dict) else ""
     if own_hash != hash_of_document(found):
-        raise ValueError(f"{uri}/{DOCUMENT} does not have its own hash; copy or fit it again")
+        raise ValueError(f"{below(uri, DOCUMENT)} does not have its own hash; copy or fit it again")
     _CHECK({"sha256": own_hash} | found, "")
     return dict(found)
 
@@ -77,8 +77,26 @@ def names_of_parts(document: Mapping[str, Any]) -> set[str]:
     return single.union(*(document[name] for name in ("x", "learned", "edges", "scores", "said")))
 
 
-def write_document(uri: str, document: Mapping[str, Any]) -> None:
-    """Write the document, which makes a folder a model."""
+def hash_of_present(uri: str) -> str | None:
+    """Return the SHA-256 of the document's bytes, which need not be a document; None for none."""
+    store = Store(uri)
+    return sha256_of(store.read(DOCUMENT)) if store.has(DOCUMENT, "") else None
+
+
+def write_document(uri: str, document: Mapping[str, Any], replaced: str | None) -> None:
+    """Write the document, which makes a folder a model.
+
+    Args:
+        uri: the folder.
+        document: fields of the document.
+        replaced: what :func:`hash_of_present` was at the start. Where there are no locks, another
+            fit or update may have written meanwhile; its files would be deleted.
+    """
+    if hash_of_present(uri) != replaced:
+        raise ValueError(
+            f"{below(uri, DOCUMENT)} was changed meanwhile by another fit or update; load the "
+            "model again, and let one at a time write to it"
+        )
     signed = {"sha256": hash_of_document(dict(document))} | dict(document)
     _CHECK(signed, "")
     with Store(uri).writing(DOCUMENT) as file:

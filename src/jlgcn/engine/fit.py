@@ -28,10 +28,16 @@ from jlgcn.closed_form.sharded import (
     classifier_tensors,
 )
 from jlgcn.closed_form.sharded_prepare import prepare_nodes
-from jlgcn.engine.document import DOCUMENT, names_of_parts, read_document, write_document
+from jlgcn.engine.document import (
+    DOCUMENT,
+    hash_of_present,
+    names_of_parts,
+    read_document,
+    write_document,
+)
 from jlgcn.engine.joins import join_edges, join_labels
 from jlgcn.engine.predict import write_predictions
-from jlgcn.engine.store import Store
+from jlgcn.engine.store import Store, absolute, below, sole_writer
 from jlgcn.engine.table import (
     ItemTable,
     check_classes,
@@ -71,6 +77,8 @@ def fit_shards(
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Fit by an executor, and return the document; see :meth:`ShardedModel.fit`."""
+    items, out = absolute(items), absolute(out)
+    edges = None if edges is None else absolute(edges)
     options = ClosedFormOptions() if options is None else options
     check_options(options)
     if options.control != "none":
@@ -85,52 +93,66 @@ def fit_shards(
     stamp = stamp_of(items, edges, None)
     asked = [stamp, label, id_column, sorted(drop), scaler, asdict(options), shard_rows]
     inputs = [stamp, f"fit-{sha256_of(json.dumps(asked).encode())}"]
-    if (present := _model_in(out, inputs[1], overwrite=overwrite)) is not None:
-        return present
-    engine = Engine(Store(f"{out}/parts"), executor)
-    bounds = table.bounds
-    sampled = max(1, _NUM_SAMPLED // len(table.pieces))
-    tasks = [task | {"num_sampled": sampled} for task in table.arguments()]
-    if not overwrite:
-        say_resumed(engine.store, tasks)
-    read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
-    raw = [done.name for done in read]
-    labels = labels_in(read, bounds)
-    check_classes(items, label, labels.values())
-    names, labeled, y = as_classes(labels, label)
-    fitted_scaler = _scaler(read, scaler)
-    settings = {name: getattr(fitted_scaler, name) for name in ("kind", "is_count", "power")}
-    joined = []
-    rows: dict[str, Any] = {"rows": raw, "bounds": bounds}
-    if edges is not None:
-        joined = joined_edges(engine, edges, rows)
-    elif id_column is not None:  # only check that no id is there twice
-        task = rows | {"uri": None, "stamp": stamp_of(None)}
-        task |= {"id_column": id_column, "label_column": label}
-        num_bytes = min(EDGES_BYTES, PROCESS_BYTES + _ID_BYTES * bounds[-1])
-        engine.run(join_labels, [task], num_bytes=num_bytes)
-    nodes = prepare_nodes(
-        engine,
-        raw,
-        bounds,
-        engine.keep({"shift": fitted_scaler.shift, "scale": fitted_scaler.scale}),
-        settings,
-        num_features=len(fitted_scaler.scale),
-        is_sparse=fitted_scaler.kind == "words",
-        num_components=options.n_components,
-        num_candidates=options.n_candidates,
-        edges=joined,
-    )
-    problem = labelled_problem(nodes, nodes.numbers_of(labeled), y)
-    fields = {
-        "classes": names,
-        "columns": list(table.columns),
-        "id_column": id_column,
-        "label_column": label,
-        "labels": engine.keep({"rows": labeled, "y": y}),
-        "inputs": inputs,
-    }
-    return write_model(out, fields, problem, fit_layers(problem, options), fitted_scaler, raw)
+    if id_column is None and (like_ids := [name for name in table.columns if _names_rows(name)]):
+        logger.warning(
+            "features are named like ids: %s; name the rows by one with --id (id_column=), leave "
+            "out others with --drop (drop=)",
+            ", ".join(map(repr, like_ids)),
+        )
+    with sole_writer(out):
+        replaced = hash_of_present(out)
+        if (present := _model_in(out, inputs[1], overwrite=overwrite)) is not None:
+            return present
+        engine = Engine(Store(below(out, "parts")), executor)
+        bounds = table.bounds
+        sampled = max(1, _NUM_SAMPLED // len(table.pieces))
+        tasks = [task | {"num_sampled": sampled} for task in table.arguments()]
+        if not overwrite:
+            say_resumed(engine.store, tasks)
+        read = engine.run(read_shard, tasks, num_bytes=shard_bytes(table))
+        check_widths(read, table)
+        raw = [done.name for done in read]
+        labels = labels_in(read, bounds)
+        check_classes(items, label, labels.values())
+        names, labeled, y = as_classes(labels, label)
+        fitted_scaler = _scaler(read, scaler)
+        settings = {name: getattr(fitted_scaler, name) for name in ("kind", "is_count", "power")}
+        joined = []
+        rows: dict[str, Any] = {"rows": raw, "bounds": bounds}
+        if edges is not None:
+            joined = joined_edges(engine, edges, rows)
+        elif id_column is not None:  # only check that no id is there twice
+            task = rows | {"uri": None, "stamp": stamp_of(None)}
+            task |= {"id_column": id_column, "label_column": label}
+            num_bytes = min(EDGES_BYTES, PROCESS_BYTES + _ID_BYTES * bounds[-1])
+            engine.run(join_labels, [task], num_bytes=num_bytes)
+        nodes = prepare_nodes(
+            engine,
+            raw,
+            bounds,
+            engine.keep({"shift": fitted_scaler.shift, "scale": fitted_scaler.scale}),
+            settings,
+            num_features=len(fitted_scaler.scale),
+            is_sparse=fitted_scaler.kind == "words",
+            num_components=options.n_components,
+            num_candidates=options.n_candidates,
+            edges=joined,
+        )
+        problem = labelled_problem(nodes, nodes.numbers_of(labeled), y)
+        fields = {
+            "classes": names,
+            "columns": list(table.columns),
+            "id_column": id_column,
+            "label_column": label,
+            "labels": engine.keep({"rows": labeled, "y": y}),
+            "inputs": inputs,
+        }
+        fitted = fit_layers(problem, options)
+        return write_model(out, fields, problem, fitted, fitted_scaler, raw, replaced)
+
+
+def _names_rows(column: str) -> bool:
+    return column.lower() == "id" or column.lower().endswith("_id")
 
 
 def _model_in(out: str, asked: str, *, overwrite: bool) -> dict[str, Any] | None:
@@ -187,12 +209,26 @@ def joined_edges(engine: Engine, edges: str, rows: Mapping[str, Any]) -> list[st
 
 def shard_bytes(table: ItemTable) -> int:
     """Return the memory that reading a shard takes."""
-    return read_bytes(max(np.diff(table.bounds).tolist()), len(table.columns))
+    return read_bytes(max(np.diff(table.bounds).tolist()), table.width) + table.group_bytes
 
 
-def read_bytes(rows: int, num_columns: int) -> int:
-    """Return the memory that reading rows takes."""
-    return 2**29 + 24 * rows * max(64, num_columns)
+def read_bytes(rows: int, num_features: int) -> int:
+    """Return the memory that rows take, besides the row groups that they are read from."""
+    return 2**29 + 24 * rows * max(64, num_features)
+
+
+def check_widths(read: Sequence[Done], table: ItemTable) -> None:
+    """Raise if the lists of a column are of one length in some shards and of another in others."""
+    expected = read[0].summary["widths"].tolist()
+    for done in read:
+        for name, one, other in zip(
+            table.columns, expected, done.summary["widths"].tolist(), strict=True
+        ):
+            if one != other:
+                raise ValueError(
+                    f"column {name!r} has lists of {one} numbers in some files of {table.uri} and "
+                    f"of {other} in others; write vectors of one length"
+                )
 
 
 def labels_in(read: Sequence[Done], bounds: Sequence[int]) -> dict[int, str]:
@@ -241,6 +277,7 @@ def write_model(
     fitted: Fitted[DiffusedShards],
     scaler: FeatureScaler,
     ids: list[str],
+    replaced: str | None,
 ) -> dict[str, Any]:
     """Score all rows, write predictions and document, delete what is needed no more.
 
@@ -251,6 +288,7 @@ def write_model(
         fitted: what was fitted to them.
         scaler: the scaler of features.
         ids: file of each shard with its ids.
+        replaced: hash of the document that is replaced, see :func:`write_document`.
     """
     nodes, (head, *_) = problem.nodes, fitted.layers[::-1]
     assert isinstance(nodes, ShardedNodes)
@@ -268,7 +306,7 @@ def write_model(
         }
         for shard in range(len(scores))
     ]
-    writer = Engine(Store(f"{out}/predictions", *engine.store.uris), engine.executor)
+    writer = Engine(Store(below(out, "predictions"), *engine.store.uris), engine.executor)
     written = writer.run(write_predictions, tasks, num_bytes=2**29, suffix=".parquet")
     parts = {
         "shift": scaler.shift,
@@ -298,12 +336,16 @@ def write_model(
         "said": said,
         "predictions": [done.name for done in written],
     }
-    write_document(out, document)
+    write_document(out, document, replaced)
     clean(out, document)
     return document
 
 
 def clean(out: str, document: Mapping[str, Any]) -> None:
-    """Delete the files that the model in a folder does not need."""
-    Store(f"{out}/parts").keep_only(names_of_parts(document))
-    Store(f"{out}/predictions").keep_only(set(document["predictions"]))
+    """Delete the files that the model in a folder does not need; call it as the sole writer."""
+    Store(out).remove_leftovers()
+    of_folder = {"parts": names_of_parts(document), "predictions": set(document["predictions"])}
+    for folder, needed in of_folder.items():
+        store = Store(below(out, folder))
+        store.keep_only(needed)
+        store.remove_leftovers()

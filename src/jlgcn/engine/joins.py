@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,15 @@ def join_edges(files: Files, uri: str, stamp: str, rows: list[str], bounds: list
     no row has.
     """
     with _ids(files, rows, bounds) as base:
-        names = _register(base, "edges", uri)
+        edges = _dataset(uri)
+        names = edges.schema.names
         if len(names) < 2:
             raise ValueError(f"{uri} must have a column for each end of an edge; it has {names}")
+        base.register("edges", edges)
         has_weight = "weight" in names[2:]
         first, second = (_quoted(name) for name in names[:2])
+        if has_weight:
+            _check_weights(base, uri, edges.schema.field("weight").type, first, second)
         base.execute(
             f"CREATE TABLE found AS SELECT i, j, {'sum(w)' if has_weight else '1'} AS w, "  # noqa: S608
             "count(*) AS num FROM "
@@ -60,10 +65,11 @@ def join_edges(files: Files, uri: str, stamp: str, rows: list[str], bounds: list
             "SELECT j, i, w FROM found) GROUP BY i, j ORDER BY i, j"
         ).fetchnumpy()
     row, col, weight = (torch.from_numpy(np.asarray(parts[name])) for name in ("i", "j", "w"))
-    if not bool((weight >= 0).all()):
-        raise ValueError(f"weights of edges must not be negative, but some in {uri} are")
+    weight = weight.float()
+    if not bool(weight.isfinite().all()):
+        raise ValueError(f"weights of an edge in {uri} are larger than float32 holds; scale them")
     summary = {"num_edges": torch.tensor(num_edges), "num_joined": torch.tensor(int(num_joined))}
-    tensors = {"row": row, "col": col.int(), "weight": weight.float()}
+    tensors = {"row": row, "col": col.int(), "weight": weight}
     return Output(tensors, summary | {"unknown": to_bytes([str(each) for each in unknown])})
 
 
@@ -80,21 +86,21 @@ def join_labels(
     numbers, texts = np.zeros(0, dtype=np.int64), []
     with _ids(files, rows, bounds) as base:
         if uri is not None:
-            names = _register(base, "labels", uri)
-            id_column = id_column or "row"
-            for name in (id_column, label_column):
-                if name not in names:
-                    raise ValueError(f"{uri} must have a column {name!r}, but it has {names}")
-            label = f"CAST(l.{_quoted(label_column)} AS VARCHAR)"
+            base.register("labels", _labels(uri, id_column or "row", label_column))
             found = base.execute(
-                f"SELECT a.row AS row, any_value({label}) AS label FROM labels l "  # noqa: S608
-                f"JOIN ids a ON a.id = CAST(l.{_quoted(id_column)} AS VARCHAR) "
-                "GROUP BY a.row ORDER BY a.row"
+                "SELECT DISTINCT a.row, a.id, l.label FROM labels l JOIN ids a ON a.id = l.id "
+                "ORDER BY a.row, l.label"
             ).fetchall()
-            found = [each for each in found if each[1] not in UNLABELED]
+            found = [each for each in found if each[2] not in UNLABELED]
             if not found:
                 raise ValueError(f"no label in {uri} is of a row of the model; use its ids")
-            numbers, texts = np.array([row for row, _ in found]), [label for _, label in found]
+            for (row, name, label), (next_row, _, other) in pairwise(found):
+                if row == next_row:
+                    raise ValueError(
+                        f"{uri} gives {name!r} the labels {label!r} and {other!r}; keep one label "
+                        "for each id"
+                    )
+            numbers, texts = np.array([row for row, *_ in found]), [text for *_, text in found]
     return Output(summary={"rows": torch.from_numpy(numbers), "labels": to_bytes(texts)})
 
 
@@ -129,17 +135,57 @@ def _ids(files: Files, rows: Sequence[str], bounds: Sequence[int]) -> Iterator[A
                     f"{more}; drop rows, or name another column"
                 )
             yield base
+        except duckdb.Error as error:
+            raise ValueError(
+                f"ids could not be joined ({str(error).partition(chr(10))[0]}); pass ids as text "
+                "or integers, of one type in all files, and see that memory and disk are free"
+            ) from None
         finally:
             base.close()
 
 
-def _register(base: Any, name: str, uri: str) -> list[str]:  # noqa: ANN401
+def _dataset(uri: str) -> Any:  # noqa: ANN401
     dataset = require("pyarrow.dataset", "scale", f"reading {uri}")
     source, found = parquet_files(uri)
-    table = dataset.dataset([info.path for info in found], filesystem=source, format="parquet")
-    base.register(name, table)
-    names: list[str] = table.schema.names
-    return names
+    return dataset.dataset([info.path for info in found], filesystem=source, format="parquet")
+
+
+def _labels(uri: str, id_column: str, label_column: str) -> Any:  # noqa: ANN401
+    """Return "id" and "label" of the rows with a label, as the text that Arrow makes of them.
+
+    As in the table of a fit: DuckDB would write the 2 of a column with gaps as "2.0".
+    """
+    arrow = require("pyarrow", "scale", f"reading {uri}")
+    labels = _dataset(uri)
+    names = labels.schema.names
+    for name in (id_column, label_column):
+        if name not in names:
+            raise ValueError(f"{uri} must have a column {name!r}, but it has {names}")
+    dataset = require("pyarrow.dataset", "scale", f"reading {uri}")
+    known = dataset.field(label_column).is_valid()
+    table = labels.to_table(columns=[id_column, label_column], filter=known)
+    ids, texts = (table.column(name).cast(arrow.large_string()) for name in table.column_names)
+    return arrow.table({"id": ids, "label": texts})
+
+
+def _check_weights(base: Any, uri: str, kind: Any, first: str, second: str) -> None:  # noqa: ANN401
+    """Raise unless all weights of the edges are finite numbers and none is negative."""
+    kinds = require("pyarrow", "scale", f"reading {uri}").types
+    if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)):
+        raise ValueError(
+            f"weights of edges must be numbers, but column 'weight' of {uri} is of {kind}"
+        )
+    bad = base.execute(
+        f"SELECT CAST({first} AS VARCHAR), CAST({second} AS VARCHAR), weight FROM edges "  # noqa: S608
+        "WHERE weight IS NULL OR NOT isfinite(CAST(weight AS DOUBLE)) OR weight < 0 LIMIT 1"
+    ).fetchone()
+    if bad is not None:
+        one, other, weight = bad
+        raise ValueError(
+            f"weight of the edge from {one!r} to {other!r} in {uri} is "
+            f"{'missing' if weight is None else weight}; weights of edges must be finite and not "
+            "negative: leave out such edges, or map their weights to [0, ∞)"
+        )
 
 
 def _quoted(name: str) -> str:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from jlgcn._memory import available_bytes
 from jlgcn.engine.tasks import Task, bar_of, run_task
+
+
+def end_with_parent() -> None:
+    """End this process of a pool as soon as its parent has ended, even by kill -9.
+
+    A pool that is not shut down would finish its queue, and write files beside the next run.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class LocalExecutor:
@@ -44,7 +61,9 @@ class LocalExecutor:
             return
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-            self._pool = ProcessPoolExecutor(self.num_workers, mp_context=context)
+            self._pool = ProcessPoolExecutor(
+                self.num_workers, mp_context=context, initializer=end_with_parent
+            )
         limit = max(1, min(self.num_workers, free // num_bytes))
         running: set[Future[None]] = set()
         waiting = list(reversed(tasks))
@@ -62,7 +81,9 @@ class LocalExecutor:
         except BrokenProcessPool:
             raise OSError(
                 f"a process that ran {tasks[0].stage.__name__} was killed, perhaps for want of "
-                "memory; run the command again, which goes on from here, with fewer workers"
+                "memory: run the command again, which goes on from here, with fewer workers; or "
+                'the script has no `if __name__ == "__main__":` around the call, which its '
+                "processes would make, too"
             ) from None
 
     def close(self) -> None:

@@ -11,10 +11,10 @@ from jlgcn.closed_form.options import ClosedFormOptions
 from jlgcn.closed_form.scaling import Kind
 from jlgcn.engine.document import read_document
 from jlgcn.engine.executors import EngineName, open_executor
-from jlgcn.engine.fit import fit_shards
+from jlgcn.engine.fit import fit_shards, shard_bytes
 from jlgcn.engine.predict import BATCH_ROWS, attach_rows
-from jlgcn.engine.store import Store, filesystem
-from jlgcn.engine.table import open_table
+from jlgcn.engine.store import Store, absolute, below, filesystem
+from jlgcn.engine.table import SPARSE_SHARE, ItemTable, open_table
 from jlgcn.engine.tasks import Engine, Task
 from jlgcn.engine.update import update_shards
 
@@ -195,7 +195,7 @@ class ShardedModel:
             num_workers: see there.
             address: see there.
         """
-        found = self.document
+        found, items, out = self.document, absolute(items), absolute(out)
         table = open_table(
             items,
             id_column=found["id_column"],
@@ -207,13 +207,27 @@ class ShardedModel:
             task | {"model": dict(found), "first": first}
             for task, first in zip(table.arguments(), table.bounds, strict=False)
         ]
-        width = 4 * len(found["columns"])
-        num_bytes = 2**30 + 8 * BATCH_ROWS * found["options"]["n_candidates"] * width
         with open_executor(engine, num_workers, address) as executor:
             _check_out(out, {f"{Task.of(attach_rows, task).name}.parquet" for task in tasks})
-            runner = Engine(Store(out, f"{self.uri}/parts"), executor)
+            runner = Engine(Store(out, below(absolute(self.uri), "parts")), executor)
+            num_bytes = attach_bytes(found, table)
             runner.run(attach_rows, tasks, num_bytes=num_bytes, suffix=".parquet")
         return table.bounds[-1]
+
+
+def attach_bytes(document: Mapping[str, Any], table: ItemTable) -> int:
+    """Return the memory in which a task reads new rows and attaches a batch of them.
+
+    The batch's candidates may all differ: their features and diffused features are gathered, shard
+    after shard, so some are there twice.
+    """
+    options = document["options"]
+    near = min(document["bounds"][-1], BATCH_ROWS * options["n_candidates"])
+    width = table.width
+    if document["scaler"]["kind"] == "words":
+        width = int(SPARSE_SHARE * width)  # they are stored as sparse up to this share
+    num_bytes: int = shard_bytes(table) + 2**29 + 8 * near * (width + options["n_components"])
+    return num_bytes
 
 
 def _check_out(out: str, expected: set[str]) -> None:

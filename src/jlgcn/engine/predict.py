@@ -32,7 +32,7 @@ def attach_rows(
     first: int,
 ) -> Output:
     """Predict the rows of a part of a table by attaching each to the fitted rows."""
-    raw, ids, _ = read_rows(uri, columns, id_column, label_column, pieces)
+    raw, _, ids, _ = read_rows(uri, columns, id_column, label_column, pieces)
     head, options = files.tensors(model["head"]), model["options"]
     if raw.shape[1] != len(head["shift"]):
         raise ValueError(

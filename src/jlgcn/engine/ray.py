@@ -34,7 +34,16 @@ class RayExecutor:
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
             mine = {} if address else {"num_cpus": num_workers, "include_dashboard": False}
-            self._ray.init(address=address or "local", log_to_driver=False, **mine)
+            try:
+                self._ray.init(address=address or "local", log_to_driver=False, **mine)
+            except (ValueError, OSError):
+                raise
+            except Exception as error:  # a bare one, if processes of Ray are late
+                self._ray.shutdown()
+                raise OSError(
+                    f"Ray did not start ({_first_line(error)}); if the machine is busy, run the "
+                    "command again later, which goes on from here, or take --engine local"
+                ) from None
         self._run = self._ray.remote(max_retries=0)(run_task)
 
     def execute(self, uris: tuple[str, ...], tasks: Sequence[Task], num_bytes: int) -> None:
@@ -81,8 +90,17 @@ class RayExecutor:
                 "out, take smaller shards or larger machines, and run the command again, which "
                 "goes on from here"
             ) from None
+        except ray.exceptions.RayError as error:
+            raise OSError(
+                f"Ray failed in {stage} ({type(error).__name__}: {_first_line(error)}); run the "
+                "command again, which goes on from here"
+            ) from None
 
     def close(self) -> None:
         """Leave the cluster, or end the Ray that was started here."""
         if self._is_ours:
             self._ray.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

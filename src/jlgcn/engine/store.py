@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,11 +15,18 @@ import safetensors.torch
 from safetensors import safe_open
 from torch import Tensor
 
-from jlgcn._files import replacing, sha256_of
+from jlgcn._files import locked, remove_leftovers, replacing, sha256_of
 from jlgcn._optional import require
 from jlgcn.closed_form.shards import Output
 
 _DATA, _SUMMARY = ".data", ".done"
+_TASKS = (_DATA, _SUMMARY, ".parquet")
+
+# Final names of files whose writers, if they were killed, left a temporary one.
+_WRITTEN = re.compile(r".+\.(data|done|parquet|json)")
+
+# Seconds for which another writer of a model is waited for.
+_LOCK_SECONDS = 2.0
 
 # Bytes of an object that are in memory while it is fetched.
 _BLOCK_BYTES = 2**24
@@ -40,6 +49,40 @@ def filesystem(uri: str) -> tuple[Any, str]:
     return fs.LocalFileSystem(), os.path.abspath(uri)
 
 
+def below(uri: str, name: str) -> str:
+    """Return the URI of a file or folder in a folder: its name comes before ``?``.
+
+    Example:
+        >>> below("s3://bucket/model?scheme=http", "parts")
+        's3://bucket/model/parts?scheme=http'
+    """
+    place, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+def absolute(uri: str) -> str:
+    """Return a URI as it is, and the absolute path of a relative one, for workers elsewhere."""
+    return uri if "://" in uri else os.path.abspath(uri)
+
+
+@contextmanager
+def sole_writer(uri: str) -> Iterator[None]:
+    """Hold the lock of a model's folder on disk: two writers would delete each other's files.
+
+    Object stores have no locks; see :func:`jlgcn.engine.document.write_document`.
+
+    Raises:
+        TimeoutError: another fit or update holds it.
+    """
+    files, path = filesystem(uri)
+    if files.type_name != "local":
+        yield
+        return
+    Path(path).mkdir(parents=True, exist_ok=True)
+    with locked(Path(path), seconds=_LOCK_SECONDS):
+        yield
+
+
 class Store:
     """Files in a folder, on disk or in an object store, each written whole and never changed.
 
@@ -57,8 +100,6 @@ class Store:
         self._places = [filesystem(each) for each in self.uris]
         self._files, self._root = self._places[0]
         self.is_local = self._files.type_name == "local"
-        if self.is_local:
-            Path(self._root).mkdir(parents=True, exist_ok=True)
 
     def has(self, name: str, suffix: str = _SUMMARY) -> bool:
         """Whether a task's file is there, complete."""
@@ -99,18 +140,22 @@ class Store:
         """Write a file that is there as a whole or not at all."""
         target = f"{self._root}/{file_name}"
         if self.is_local:
+            Path(self._root).mkdir(parents=True, exist_ok=True)
             with replacing(target) as file:
                 yield file
             return
-        # An object appears when its upload is completed; after an error it is abandoned.
-        stream = self._files.open_output_stream(target)
-        try:
-            yield stream
-        except BaseException:
-            abort = getattr(stream, "abort", stream.close)
-            abort()
-            raise
-        stream.close()
+        # No stream of pyarrow can abort: to close one, even by its destructor, completes the
+        # upload of half a file. So the file is whole before its upload begins, and where that
+        # fails, the object is not completed and an older one stays.
+        fs = require("pyarrow.fs", "scale", f"writing {target}")
+        folder = self._cache(self.uris[0])
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            whole = f"{place}/{file_name}"
+            with replacing(whole) as file:
+                yield file
+            places = {"source_filesystem": fs.LocalFileSystem()}
+            fs.copy_files(whole, target, **places, destination_filesystem=self._files)
 
     def keep_only(self, needed: set[str]) -> None:
         """Delete the files of all other tasks, which nobody needs any more."""
@@ -119,16 +164,22 @@ class Store:
     def delete(self, names: Iterable[str]) -> None:
         """Delete the files of some tasks."""
         for name in names:
-            for file_name in (f"{name}{suffix}" for suffix in (_DATA, _SUMMARY, ".parquet")):
+            for file_name in (f"{name}{suffix}" for suffix in _TASKS):
                 if self._exists(self._files, f"{self._root}/{file_name}"):
                     self._files.delete_file(f"{self._root}/{file_name}")
                 (self._cache(self.uris[0]) / file_name).unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Delete temporary files of writers that were killed; nobody else may write meanwhile."""
+        if self.is_local:
+            remove_leftovers(Path(self._root), _WRITTEN)
 
     def names(self) -> list[str]:
         """Return the names of all finished tasks, and of what was kept."""
         arrow = require("pyarrow.fs", "scale", "listing files")
         found = self._files.get_file_info(arrow.FileSelector(self._root, allow_not_found=True))
-        return sorted({os.path.splitext(each.base_name)[0] for each in found})
+        parts = [os.path.splitext(each.base_name) for each in found]
+        return sorted({name for name, suffix in parts if suffix in _TASKS})
 
     def tensors(self, name: str, *, keep: bool = True) -> Mapping[str, Tensor]:
         """Return the tensors of a file, mapped; see :class:`jlgcn.closed_form.shards.Files`."""
@@ -151,7 +202,10 @@ class Store:
                     while block := stream.read(_BLOCK_BYTES):
                         file.write(block)
                 return cached
-        raise FileNotFoundError(f"{name} is in none of {', '.join(self.uris)}; run the fit again")
+        raise FileNotFoundError(
+            f"{name} is in none of {', '.join(self.uris)}; if the model was changed meanwhile, "
+            "load it again, else run the fit again"
+        )
 
     def _put_tensors(self, file_name: str, tensors: Mapping[str, Tensor]) -> None:
         content = _bytes_of(tensors)

@@ -15,7 +15,7 @@ from torch import Tensor
 from jlgcn._files import sha256_of
 from jlgcn._optional import require
 from jlgcn.closed_form.scaling import ColumnStatistics
-from jlgcn.closed_form.shards import Files, Output, features_to_tensors
+from jlgcn.closed_form.shards import MAX_SHARDS, Files, Output, features_to_tensors
 from jlgcn.engine.store import filesystem
 from jlgcn.io.table_file import no_column
 from jlgcn.ops import SparseFeatures
@@ -26,9 +26,12 @@ logger = logging.getLogger(__name__)
 MAX_SHARD_ROWS = 2**17
 _MAX_SHARD_NUMBERS = 2**26
 
-# Features of a shard are stored as sparse if at most this share of them is not 0.
-_SPARSE_SHARE = 0.25
+#: Features of a shard are stored as sparse if at most this share of them is not 0.
+SPARSE_SHARE = 0.25
 _MIN_SPARSE_COLUMNS = 100
+
+# Memory in which a row group is decoded, in units of what it takes then, as measured.
+_DECODING = 3
 
 # Columns that an error lists.
 _SHOWN = 20
@@ -48,6 +51,8 @@ class ItemTable:
         label_column: column of classes; None for none.
         pieces: for every shard, parts of files: path, row group, first row, number of rows.
         stamp: hash of the files' sizes and times, by which changed files are told from old ones.
+        width: about how many features a row has: lists have several.
+        group_bytes: memory in which the largest row group is decoded, whatever a shard takes of it.
     """
 
     uri: str
@@ -56,6 +61,8 @@ class ItemTable:
     label_column: str | None
     pieces: tuple[tuple[tuple[str, int, int, int], ...], ...]
     stamp: str
+    width: int
+    group_bytes: int
 
     @property
     def bounds(self) -> list[int]:
@@ -66,7 +73,8 @@ class ItemTable:
     def arguments(self) -> list[dict[str, Any]]:
         """Return the arguments of :func:`read_shard` for every shard."""
         common = asdict(self)
-        del common["pieces"]
+        for name in ("pieces", "width", "group_bytes"):
+            del common[name]
         return [
             common | {"pieces": pieces, "shard": shard} for shard, pieces in enumerate(self.pieces)
         ]
@@ -95,13 +103,12 @@ def open_table(
     """
     parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
     files, found = parquet_files(uri)
-    width, names, parts = 1, None, []
+    first, names, parts = None, None, []
     for info in found:
         with files.open_input_file(info.path) as file:
             meta = parquet.ParquetFile(file)
             if names is None:
-                names = list(meta.schema_arrow.names)
-                width = _width(meta, {id_column, label_column, *drop})
+                first, names = meta.metadata, list(meta.schema_arrow.names)
             elif set(names) - set(meta.schema_arrow.names):
                 missing = sorted(set(names) - set(meta.schema_arrow.names))[0]
                 raise ValueError(
@@ -128,9 +135,20 @@ def open_table(
         columns = list(features)
     if not columns or not sum(rows for *_, rows in parts):
         raise ValueError(f"{uri} must have a row and a column of features; add some")
+    width, num_bytes = _size_of_row(first, set(names).difference(columns))
     limit = shard_rows or rows_of_shard(width)
+    count = -(-sum(rows for *_, rows in parts) // limit)
+    if count > MAX_SHARDS:
+        raise ValueError(
+            f"shards of {limit:,} rows would be {count:,} shards, but {MAX_SHARDS:,} are the most; "
+            "take shard_rows larger"
+        )
     pieces = tuple(_shards(parts, limit))
-    return ItemTable(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri))
+    group_bytes = _DECODING * num_bytes * max(rows for *_, rows in parts)
+    return ItemTable(
+        *(uri, tuple(columns), id_column, label_column, pieces, stamp_of(uri)),
+        *(width, group_bytes),
+    )
 
 
 def check_classes(uri: str, column: str, labels: Collection[str]) -> None:
@@ -173,15 +191,18 @@ def parquet_files(uri: str) -> tuple[Any, list[Any]]:
     return files, kept
 
 
-def _width(meta: Any, others: set[str | None]) -> int:  # noqa: ANN401
-    """Return about how many numbers a row has: of a list, by its first row group."""
-    total = 0
-    group = meta.metadata.row_group(0) if meta.num_row_groups else None
-    for index in range(meta.metadata.num_columns):
-        name = meta.metadata.schema.column(index).path.split(".")[0]
-        if name not in others and group is not None:
-            total += -(-group.column(index).num_values // max(1, group.num_rows))
-    return max(1, total)
+def _size_of_row(meta: Any, others: set[str]) -> tuple[int, int]:  # noqa: ANN401
+    """Return about how many features a row has, and bytes decoded, by the first row group."""
+    total = num_bytes = 0
+    group = meta.row_group(0) if meta.num_row_groups else None
+    for index in range(meta.num_columns):
+        if group is None or meta.schema.column(index).path.split(".")[0] in others:
+            continue
+        column = group.column(index)
+        count = -(-column.num_values // max(1, group.num_rows))
+        total += count
+        num_bytes += count * (4 if column.physical_type in ("FLOAT", "INT32") else 8)
+    return max(1, total), num_bytes
 
 
 def _shards(
@@ -209,8 +230,8 @@ def read_rows(
     id_column: str | None,
     label_column: str | None,
     pieces: Any,  # noqa: ANN401
-) -> tuple[Tensor, Any, list[str | None]]:
-    """Return features, (n, F), ids as an Arrow array or None, and labels as text."""
+) -> tuple[Tensor, list[int], Any, list[str | None]]:
+    """Return features, (n, F), how many are of each column, ids (Arrow) or None, and labels."""
     arrow = require("pyarrow", "scale", f"reading {uri}")
     parquet = require("pyarrow.parquet", "scale", f"reading {uri}")
     files, _ = filesystem(uri)
@@ -220,8 +241,16 @@ def read_rows(
         with files.open_input_file(path) as file:
             table = parquet.ParquetFile(file).read_row_group(group, columns=wanted)
         tables.append(table.slice(first, rows))
-    table = arrow.concat_tables(tables)
-    x = torch.from_numpy(np.concatenate([_numbers(table, name, uri) for name in columns], 1))
+    try:
+        # Files may hold integers, floating-point numbers or gaps alone in the same column.
+        table = arrow.concat_tables(tables, promote_options="permissive")
+    except arrow.ArrowTypeError as error:
+        raise ValueError(
+            f"files of {uri} must have columns of one type each, but {error}; write them alike"
+        ) from None
+    parts = [_numbers(table, name, uri) for name in columns]
+    x, widths = torch.from_numpy(np.concatenate(parts, 1)), [part.shape[1] for part in parts]
+    del parts
     ids = None
     if id_column is not None:
         ids = table.column(id_column).cast(arrow.large_string()).combine_chunks()
@@ -230,7 +259,7 @@ def read_rows(
     labels: list[str | None] = []
     if label_column is not None:
         labels = table.column(label_column).cast(arrow.string()).to_pylist()
-    return x, ids, labels
+    return x, widths, ids, labels
 
 
 def _numbers(table: Any, name: str, uri: str) -> np.ndarray:  # noqa: ANN401
@@ -238,15 +267,20 @@ def _numbers(table: Any, name: str, uri: str) -> np.ndarray:  # noqa: ANN401
     arrow = require("pyarrow", "scale", "features")
     column, kinds = table.column(name).combine_chunks(), arrow.types
     width = 1
-    if kinds.is_list(column.type) or kinds.is_fixed_size_list(column.type):
-        values = column.flatten()
-        width = len(values) // max(1, len(column))
-        if width * len(column) != len(values) or column.null_count:
+    if (
+        kinds.is_list(column.type)
+        or kinds.is_large_list(column.type)  # which polars writes
+        or kinds.is_fixed_size_list(column.type)
+    ):
+        compute = require("pyarrow.compute", "scale", "features")
+        lists = column
+        lengths = compute.list_value_length(lists).unique().to_pylist()
+        width, column = lengths[0] or 0, lists.flatten()
+        if len(lengths) > 1 or width == 0 or lists.null_count:
             raise ValueError(
                 f"lists of features must be equally long, but those in column {name!r} of {uri} "
                 "are not; write one vector a row"
             )
-        column = values
     if not (
         kinds.is_integer(column.type)
         or kinds.is_floating(column.type)
@@ -278,7 +312,7 @@ def read_shard(
     num_sampled: int,
 ) -> Output:
     """Read a shard: features and ids to its file, statistics and labels to the summary."""
-    x, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
+    x, widths, ids, labels = read_rows(uri, columns, id_column, label_column, pieces)
     found = ColumnStatistics.of(x)
     known = [row for row, label in enumerate(labels) if label not in UNLABELED]
     summary = {
@@ -286,12 +320,13 @@ def read_shard(
         for name, value in found._asdict().items()
     }
     summary |= {
+        "widths": torch.tensor(widths),
         "sample": x[:: max(1, -(-len(x) // num_sampled))],
         "labeled": torch.tensor(known, dtype=torch.int64),
         "labels": to_bytes([labels[row] for row in known]),
     }
     share = int(found.num_nonzero.sum()) / max(1, x.numel())
-    is_sparse = share <= _SPARSE_SHARE and x.shape[1] >= _MIN_SPARSE_COLUMNS
+    is_sparse = share <= SPARSE_SHARE and x.shape[1] >= _MIN_SPARSE_COLUMNS
     tensors = features_to_tensors(SparseFeatures.from_dense(x) if is_sparse else x)
     if ids is not None:
         _, offsets, content = ids.buffers()
@@ -313,7 +348,7 @@ def ids_of(tensors: Any, first: int, count: int) -> Any:  # noqa: ANN401
 
 def read_ids(files: Files, name: str, first: int, count: int) -> Any:  # noqa: ANN401
     """Return the ids of a shard: of its raw features, or of its Parquet file of predictions."""
-    if not name.endswith(".parquet"):
+    if ".parquet" not in name:  # options of a server may follow
         return ids_of(files.tensors(name), first, count)
     arrow = require("pyarrow", "scale", "ids")
     parquet = require("pyarrow.parquet", "scale", "ids")

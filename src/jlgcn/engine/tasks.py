@@ -25,7 +25,7 @@ from jlgcn.engine.store import Store, open_store
 logger = logging.getLogger(__name__)
 
 # Part of every hash: files of other versions of the stages are not taken for ours.
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, eq=False)
