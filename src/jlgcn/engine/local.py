@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from jlgcn._memory import available_bytes
+from jlgcn._processes import end_with_parent
 from jlgcn.engine.tasks import Task, bar_of, run_task
-
-
-def end_with_parent() -> None:
-    """End this process of a pool as soon as its parent has ended, even by kill -9.
-
-    A pool that is not shut down would finish its queue, and write files beside the next run.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class LocalExecutor:
