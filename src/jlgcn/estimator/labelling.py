@@ -14,8 +14,8 @@ from jlgcn.closed_form import ClosedFormModel
 from jlgcn.closed_form.update import update_labels, with_classes
 from jlgcn.estimator.class_weights import class_weights, prior_probabilities
 from jlgcn.estimator.labels import read_labels
-from jlgcn.estimator.network_model import NetworkModel, as_float64
 from jlgcn.estimator.solvers import FittedModel, fit_model
+from jlgcn.graphs.candidates import Features
 
 
 def with_unknown(
@@ -119,11 +119,9 @@ def updated(
         y[train] = codes
         counts = torch.ones(len(y), dtype=torch.float64, device=device)
         counts[train] = count
-        # A network's rows are divided by their unit, which it measures again.
-        x = as_float64(model.x, model.unit) if isinstance(model, NetworkModel) else model.x
         found = fit_model(
             parameters,
-            x,
+            _scaled_features(model),
             y,
             model.given,
             train,
@@ -151,6 +149,17 @@ def updated(
         count=count,
         class_prior=None if prior is None else torch.from_numpy(prior).to(device),
     )
+
+
+def _scaled_features(model: FittedModel) -> Features:
+    """Return the features of a model's rows as scaled; a network divides them by their unit."""
+    if isinstance(model, ClosedFormModel):
+        return model.x
+    # Here, so that the closed form imports no network.
+    from jlgcn.estimator.network_model import NetworkModel, as_float64
+
+    assert isinstance(model, NetworkModel)
+    return as_float64(model.x, model.unit)
 
 
 def _merge(model: FittedModel, classes: NDArray[Any], labels: Mapping[int, Any]) -> _Labels:
